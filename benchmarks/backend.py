@@ -23,6 +23,7 @@ from typing import Any
 from headstart.benchmarks import llm_servers, report
 from headstart.benchmarks.behind_server import WORDS_S, BehindServer, without_warm_ups
 from headstart.engine import api
+from headstart.engine.backends.llm_server.backend import Kind
 
 CONTEXTS_S = (5.0, 15.0, 60.0)
 SAID = (
@@ -81,8 +82,8 @@ def _measure(
         report.say(f"{served.name}: {key} s: {told}")
     first, whole = medians["first_token_ms"], medians["at_the_end_ms"]
     totals, minute = ahead.backend.totals, f"{min(contexts_s, key=lambda s: abs(s - 60)):g}"
-    computed = totals.warm_up_tokens - totals.warm_up_cached
-    computed += totals.answer_tokens - totals.answer_cached
+    computed = totals.computed[Kind.WARM_UP] + totals.computed[Kind.ANSWER]
+    needed = totals.computed[Kind.ANSWER] + totals.cached[Kind.ANSWER]
     result = {
         "ratio_at_60s": round(whole[minute] / first[minute], 1),
         "ratio_at_60s_speculative": round(
@@ -90,8 +91,8 @@ def _measure(
         ),
         **medians,
         "ratio": {key: round(whole[key] / first[key], 1) for key in first},
-        "warm_up_waste": round(computed / max(totals.answer_tokens, 1), 3),
-        "warm_ups": totals.warm_ups,
+        "warm_up_waste": round(computed / max(needed, 1), 3),
+        "warm_ups": totals.requests[Kind.WARM_UP],
         "capabilities": ahead.capabilities.facts(),
     }
     ahead.close()

@@ -36,7 +36,7 @@ class ToldWords:
     likely: tuple[float, ...] = ()
 
 
-class ToldEars:
+class ToldRecognizer:
     """A recogniser that gives `words` at `WORDS_S`; the newest word is tentative."""
 
     def __init__(self) -> None:
@@ -45,7 +45,9 @@ class ToldEars:
     def open(self, stream: Stream) -> list[int]:
         return [0]
 
-    def hear_many(self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[ToldWords]:
+    def recognize_batch(
+        self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]
+    ) -> list[ToldWords]:
         for utterance, pcm in zip(utterances, pcms, strict=True):
             utterance[0] += len(pcm)
         return [self._heard(utterance) for utterance in utterances]
@@ -62,7 +64,7 @@ class ToldEars:
         return ToldWords(committed, (" " if committed else "") + self.words[count - 1])
 
 
-class NoEyes:
+class NoImageEncoder:
     """No pictures come."""
 
     def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
@@ -86,12 +88,12 @@ class BehindServer:
         self.backend = LlmServerBackend(
             client, self.capabilities, vocabulary, time.monotonic_ns
         )
-        self.ears = ToldEars()
+        self.recognizer = ToldRecognizer()
         services = ModelServices(
             chat=rendering.chat,
             tokenizer=rendering.tokenizer,
-            recognizer=self.ears,
-            image_encoder=NoEyes(),
+            recognizer=self.recognizer,
+            image_encoder=NoImageEncoder(),
             new_sampler=ServersSampler,
             stop_ids=frozenset(rendering.chat.stop_ids),
             kv_bytes_per_token=0,
@@ -125,10 +127,10 @@ class BehindServer:
 
     def say(self, session: str, text: str, turn: int = 1) -> None:
         """Speak `text` as fast as the server keeps up."""
-        self.ears.words = text.split()
+        self.recognizer.words = text.split()
         ref, item_id = api.TurnRef(turn), f"u{turn}"
         self.tell(api.BeginSpeech(session, ref, item_id, 0))
-        samples = int((len(self.ears.words) / WORDS_S + 0.5) * api.SAMPLE_RATE_HZ)
+        samples = int((len(self.recognizer.words) / WORDS_S + 0.5) * api.SAMPLE_RATE_HZ)
         for at in range(0, samples, CHUNK_SAMPLES):
             now_ns = time.monotonic_ns()
             self.tell(api.Audio(session, ref, at, bytes(2 * CHUNK_SAMPLES), now_ns))

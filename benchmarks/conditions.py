@@ -36,7 +36,7 @@ from headstart.benchmarks.condition_sounds import CONDITIONS, Condition, Placed,
 from headstart.benchmarks.listened import Chunk, Pause, Step, of_the_wire
 from headstart.benchmarks.recordings import CLIPS, load_s16
 from headstart.benchmarks.spoken import QUESTIONS, SENTENCES, spoken
-from headstart.engine.asr.chosen import find_ears, load_ears
+from headstart.engine.asr.chosen import find_recognizer, load_recognizer
 from headstart.engine.asr.languages import ENGLISH_CODE
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ
 from headstart.engine.asr.recognizer import WhisperRecognizer
@@ -86,7 +86,7 @@ def run(
     `kinds`: of conditions; none: all.
 
     Raises ValueError for notes of another run's settings and for an unknown kind, and what
-    `load_ears` and `spoken` do.
+    `load_recognizer` and `spoken` do.
     """
     conditions = conditions_of(kinds)
     sentences = sentences_of(half, sample)
@@ -158,7 +158,7 @@ def _hear(
     from headstart.benchmarks.yardstick import Offline
 
     known = frozenset(known)
-    listener = load_ears(directory := find_ears(ears), ENGLISH_CODE)
+    listener = load_recognizer(directory := find_recognizer(ears), ENGLISH_CODE)
     offline = Offline(directory, ENGLISH_CODE)
     places = Places(babble(folder / "babble.wav"))
     for number, clip in enumerate(clips, 1):
@@ -181,15 +181,15 @@ def _alone(placed: Placed) -> np.ndarray[Any, np.dtype[np.float32]]:
     return pcm.astype(np.float32) / np.float32(32768)
 
 
-def heard_by(ears: WhisperRecognizer, steps: Iterable[Step]) -> str:
+def heard_by(recognizer: WhisperRecognizer, steps: Iterable[Step]) -> str:
     """The final words of all turns."""
     texts, utterance = [], None
     for step in steps:
-        utterance = utterance or ears.open()
+        utterance = utterance or recognizer.open()
         if isinstance(step, Chunk):
-            ears.hear(utterance, step.sound)
+            recognizer.recognize(utterance, step.sound)
             continue
-        heard = ears.finish(utterance)
+        heard = recognizer.finish(utterance)
         if step is Pause.END:
             texts.append(heard.text)
             utterance = None

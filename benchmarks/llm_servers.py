@@ -63,8 +63,9 @@ def serving(
     if name == "llamacpp":
         tokenizer = gguf
         script = ROOT / "benchmarks" / "llamacpp_server.py"
-        words = [str(script), str(gguf), model, str(port), str(slots), str(context_tokens)]
-        argv, environment = [_python("llamacpp"), *words], {}
+        argv = [_python("llamacpp"), "-P", str(script), str(gguf), str(port), "--name", model]
+        argv += ["--slots", str(slots), "--context-tokens", str(context_tokens)]
+        environment = {}
     else:
         tokenizer = _as_safetensors(gguf, FOLDER / "models" / model)
         argv = [_python("vllm"), "-m", "vllm.entrypoints.openai.api_server"]

@@ -266,7 +266,7 @@ class _Words:
         from headstart.engine.weights import resolve_model
 
         self._rounds = rounds
-        self._ears = WhisperRecognizer.load(resolve_model("small").ears)
+        self._recognizer = WhisperRecognizer.load(resolve_model("small").ears)
         self._spell = normaliser()
 
     def errors(self, heard: Samples) -> dict[str, Any]:
@@ -280,8 +280,8 @@ class _Words:
         return {"word_errors": errors, "words": words, "wer": round(errors / words, 4)}
 
     def _text(self, sound: Samples) -> str:
-        utterance = self._ears.open()
+        utterance = self._recognizer.open()
         floats = sound.astype(np.float32) / np.float32(32768)
         for start in range(0, len(floats), ENGINE_RATE_HZ // 2):
-            self._ears.hear(utterance, floats[start : start + ENGINE_RATE_HZ // 2])
-        return self._ears.finish(utterance).text
+            self._recognizer.recognize(utterance, floats[start : start + ENGINE_RATE_HZ // 2])
+        return self._recognizer.finish(utterance).text

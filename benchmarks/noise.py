@@ -177,23 +177,23 @@ class Outcome:
     words: list[str]
 
 
-def listen(ears: WhisperRecognizer, sound: npt.NDArray[np.int16]) -> Outcome:
+def listen(recognizer: WhisperRecognizer, sound: npt.NDArray[np.int16]) -> Outcome:
     """A whole sound, s16 24 kHz, through the segmenter and the recogniser."""
     listener = SpeechSegmenter(Detection())
     outcome = Outcome(0, 0, [])
-    utterance = ears.open()
+    utterance = recognizer.open()
     for start in range(0, len(sound), PACKET_SAMPLES):
         packet = sound[start : start + PACKET_SAMPLES].tobytes()
         for event in listener.feed(packet, received_ns=start * 10**9 // RATE_HZ):
             match event:
                 case SpeechStarted():
-                    utterance = ears.open()
+                    utterance = recognizer.open()
                     outcome.utterances += 1
                 case SpeechChunk():
                     pcm = np.frombuffer(event.pcm, "<i2").astype(np.float32)
-                    ears.hear(utterance, pcm / np.float32(32768))
+                    recognizer.recognize(utterance, pcm / np.float32(32768))
                 case SpeechStopped():
-                    words = ears.finish(utterance).text.split()
+                    words = recognizer.finish(utterance).text.split()
                     outcome.words += words
                     outcome.turns += bool(words)
                 case SpeechResumed() | _:
@@ -201,11 +201,11 @@ def listen(ears: WhisperRecognizer, sound: npt.NDArray[np.int16]) -> Outcome:
     return outcome
 
 
-def false_words_per_min(ears: WhisperRecognizer, seconds: float) -> dict[str, float]:
+def false_words_per_min(recognizer: WhisperRecognizer, seconds: float) -> dict[str, float]:
     """Words per minute recognised in `seconds` of each kind, and over all of them as "all"."""
     rates, total = {}, 0
     for kind in KINDS:
-        outcome = listen(ears, make(kind, seconds))
+        outcome = listen(recognizer, make(kind, seconds))
         total += len(outcome.words)
         rates[kind] = round(len(outcome.words) * 60 / seconds, 3)
         heard = f"{outcome.utterances} utterances, {outcome.turns} turns: {outcome.words}"

@@ -190,10 +190,10 @@ def run_words(half: str, recordings: Path | None, *, as_json: bool) -> None:
     """Judge the same sounds by their final words only (`benchmarks.overlap_words`). Raises like
     `run`."""
     lines = read_list(recordings) if recordings is not None else ()
-    ears = WhisperRecognizer.load(ensure("whisper-tiny.en"))
+    recognizer = WhisperRecognizer.load(ensure("whisper-tiny.en"))
     heard: dict[str, list[tuple[str, list[overlap_words.Words]]]] = defaultdict(list)
     for sound in overlap_sounds.sounds(half, lines):
-        words = overlap_words.words_of(ears, sound.sound)
+        words = overlap_words.words_of(recognizer, sound.sound)
         heard[sound.kind].append((sound.name, words))
         report.say(f"{sound.kind} {sound.name}: {words}")
     result: dict[str, Any] = {"half": half}

@@ -43,7 +43,7 @@ class Words:
         return judged is Meaning.INTERRUPTION
 
 
-def words_of(ears: WhisperRecognizer, sound: Samples) -> list[Words]:
+def words_of(recognizer: WhisperRecognizer, sound: Samples) -> list[Words]:
     """The final words at each pause of one sound."""
     random = np.random.default_rng(1)
     lead, tail = (
@@ -52,19 +52,19 @@ def words_of(ears: WhisperRecognizer, sound: Samples) -> list[Words]:
     )
     whole = np.concatenate([lead, sound, tail])
     listener = SpeechSegmenter(Detection(), SegmenterSettings(chunk_ms=5000))
-    utterance = ears.open()
+    utterance = recognizer.open()
     found: list[Words] = []
     for start in range(0, len(whole), PACKET_SAMPLES):
         packet = whole[start : start + PACKET_SAMPLES].tobytes()
         for event in listener.feed(packet, received_ns=start * 10**9 // RATE_HZ):
             match event:
                 case SpeechStarted():
-                    utterance = ears.open()
+                    utterance = recognizer.open()
                 case SpeechChunk():
                     pcm = np.frombuffer(event.pcm, "<i2").astype(np.float32)
-                    ears.hear(utterance, pcm / np.float32(32768))
+                    recognizer.recognize(utterance, pcm / np.float32(32768))
                 case PauseDetected():
-                    heard = ears.finish(utterance)
+                    heard = recognizer.finish(utterance)
                     found.append(Words(heard.text, heard.likely))
                 case _:
                     pass

@@ -56,7 +56,7 @@ class Said:
     likely: tuple[float, ...] = ()
 
 
-class ScriptedEars:
+class ScriptedRecognizer:
     """Recognises the script in a loop, at a speaker's pace."""
 
     def __init__(self) -> None:
@@ -65,7 +65,9 @@ class ScriptedEars:
     def open(self, stream: object) -> list[str]:
         return []
 
-    def hear_many(self, utterances: Sequence[list[str]], pcms: Sequence[Pcm]) -> list[Recognition]:
+    def recognize_batch(
+        self, utterances: Sequence[list[str]], pcms: Sequence[Pcm]
+    ) -> list[Recognition]:
         heard: list[Recognition] = []
         for said, pcm in zip(utterances, pcms, strict=True):
             before = len(pcm) / CHUNK_SAMPLES * WORDS_PER_CHUNK
@@ -152,7 +154,7 @@ def run(model: str, hours: float, *, real_ears: bool, as_json: bool, window: int
     live = Live(model)
     if not real_ears:
         parts = live.engine.parts
-        services = dataclasses.replace(parts.services, recognizer=ScriptedEars())
+        services = dataclasses.replace(parts.services, recognizer=ScriptedRecognizer())
         live.engine = Engine(dataclasses.replace(parts, services=services), live.events.append)
     live.engine.receive(api.Open("long", INSTRUCTIONS, window=api.Window(window)))
     live.run()

@@ -89,12 +89,12 @@ class _Voice:
 
 def run(voices: tuple[str, ...], *, as_json: bool) -> None:
     """Measure each voice and report; the first one's numbers are at the top level."""
-    ears = WhisperRecognizer.load(resolve_model("tiny").ears)
+    recognizer = WhisperRecognizer.load(resolve_model("tiny").ears)
     rows = []
     for name in voices:
         folder = ensure("joe") if name == "joe" else None
         voice = asyncio.run(_speak_all(name, folder))
-        rows.append(_row(name, voice, ears))
+        rows.append(_row(name, voice, recognizer))
         report.say(f"{name}: {rows[-1]}")
     result = {**rows[0], "voices": rows}
     ratio = {key: result.pop(key) for key in list(result) if key in RATIO_KEYS}
@@ -164,13 +164,13 @@ async def _speak(link: VoiceLink, number: int, answer: str, voice: _Voice) -> No
     link.detach(SESSION)
 
 
-def _row(name: str, voice: _Voice, ears: WhisperRecognizer) -> dict[str, Any]:
+def _row(name: str, voice: _Voice, recognizer: WhisperRecognizer) -> dict[str, Any]:
     import jiwer
 
     from headstart.benchmarks.yardstick import normaliser
 
     spell = normaliser()
-    heard = [spell(_hear(ears, sound)) for sound in voice.sounds]
+    heard = [spell(_hear(recognizer, sound)) for sound in voice.sounds]
     ratios = [piper / ours for piper, ours in zip(voice.piper_ms, voice.first_ms, strict=False)]
     peer = {}
     if ratios:
@@ -190,11 +190,11 @@ def _row(name: str, voice: _Voice, ears: WhisperRecognizer) -> dict[str, Any]:
     }
 
 
-def _hear(ears: WhisperRecognizer, pcm: bytes) -> str:
+def _hear(recognizer: WhisperRecognizer, pcm: bytes) -> str:
     resampler = StreamResampler(24_000, SAMPLE_RATE_HZ, aligned=True)
     sound = np.concatenate([resampler.feed(pcm), resampler.flush()])
     scaled = (sound / 32_768).astype(np.float32)
-    utterance = ears.open()
+    utterance = recognizer.open()
     for start in range(0, len(scaled), CHUNK_SAMPLES):
-        ears.hear(utterance, scaled[start : start + CHUNK_SAMPLES])
-    return ears.finish(utterance).text
+        recognizer.recognize(utterance, scaled[start : start + CHUNK_SAMPLES])
+    return recognizer.finish(utterance).text

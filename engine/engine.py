@@ -53,6 +53,10 @@ class Backend(Protocol):
         """Stop all work. Called once, after the last session was closed."""
         ...
 
+    def server_totals(self) -> api.LlmServerTotals | None:
+        """What an LLM server was asked; None if none decodes."""
+        ...
+
     def fileno(self) -> int | None:
         """A file descriptor that is readable when `step` has something to do that no command
         brought; None if there is never such a thing."""
@@ -222,6 +226,11 @@ class Engine:
         return self.parts.backend.fileno()
 
     @property
+    def server_totals(self) -> api.LlmServerTotals | None:
+        """See `Backend.server_totals`."""
+        return self.parts.backend.server_totals()
+
+    @property
     def admission(self) -> AdmissionController:
         return self._admission
 
@@ -314,7 +323,7 @@ class Engine:
         states = [batch.utterance.state for _, batch in batches]
         sounds = [batch.pcm() for _, batch in batches]
         try:
-            results = self.parts.services.recognizer.hear_many(states, sounds)
+            results = self.parts.services.recognizer.recognize_batch(states, sounds)
         except EngineError as error:
             for session, _ in batches:
                 session.report(error, about="audio")

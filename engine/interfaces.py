@@ -69,7 +69,9 @@ class SpeechRecognizer(Protocol):
         """The recogniser's state for a new utterance in `stream`; opaque to the session."""
         ...
 
-    def hear_many(self, utterances: Sequence[Any], pcms: Sequence[Pcm]) -> Sequence[Recognition]:
+    def recognize_batch(
+        self, utterances: Sequence[Any], pcms: Sequence[Pcm]
+    ) -> Sequence[Recognition]:
         """Take a chunk of each of several utterances. Each result is what the utterance would give
         alone; `stages_ms` is the time of the whole pass. Raises an `EngineError`; then the chunks
         of all utterances are lost."""

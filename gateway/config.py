@@ -78,8 +78,8 @@ class Settings(BaseSettings):
     llm: str | None = Field(
         None,
         pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
-        description="URL of an LLM server that decodes in place of the model, whose ears and eyes "
-        "stay in use (docs/backends.md); none: the model's own decoder",
+        description="URL of an LLM server that decodes in place of the model; speech recognition "
+        "and image labels stay here (docs/backends.md); none: the model's own decoder",
     )
     llm_model: str | None = Field(
         None, min_length=1, description="which model of the LLM server; none: its only one"

@@ -31,7 +31,7 @@ NOT_PACKAGED = {
 }
 """Imported without being asked for."""
 OWN_ENVIRONMENTS = {
-    "benchmarks/peers/llama_server.py": {"xllamacpp": "xllamacpp"},
+    "benchmarks/llamacpp_server.py": {"xllamacpp": "xllamacpp"},
     "benchmarks/peers/pipecat_bot.py": {"loguru": "loguru", "pipecat": "pipecat-ai"},
     "benchmarks/peers/piper_server.py": {"aiohttp": "aiohttp"},
 }
@@ -142,15 +142,14 @@ def test_what_is_imported_is_asked_for() -> None:
 
 
 def test_peers_are_asked_for_in_files_of_their_own() -> None:
-    """What runs in an environment of its own is pinned there, by the list beside it."""
+    """What runs in an environment of its own is pinned there, by a list beside the peers."""
+    pinned_there = {
+        canonicalize_name(re.split(r"[=<>\[ ;]", line)[0])
+        for file in (ROOT / "benchmarks/peers/requirements").glob("*.txt")
+        for line in file.read_text().splitlines()
+    }
     for path, packages in OWN_ENVIRONMENTS.items():
         assert (ROOT / path).is_file()
-        lists = (ROOT / path).parent.glob("requirements/*.txt")
-        pinned_there = {
-            canonicalize_name(re.split(r"[=<>\[ ;]", line)[0])
-            for file in lists
-            for line in file.read_text().splitlines()
-        }
         assert {canonicalize_name(name) for name in packages.values()} <= pinned_there, path
 
 

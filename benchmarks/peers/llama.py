@@ -23,7 +23,7 @@ from headstart.benchmarks.peers.merged_weights import merged
 from headstart.engine.process.assemble import ModelPaths
 from headstart.engine.weights import resolve_model
 
-HERE = Path(__file__).parent
+SCRIPT = Path(__file__).parents[1] / "llamacpp_server.py"
 
 
 PROBE_TOKENS = 12
@@ -60,8 +60,8 @@ async def serving(environments: Environments, logs: Path) -> AsyncIterator[Llama
 @contextlib.asynccontextmanager
 async def _server(python: Path, weights: Path, logs: Path, threads: int) -> AsyncIterator[str]:
     port = free_port()
-    numbers = [str(number) for number in (port, threads, settings.MAX_TOKENS)]
-    argv = [str(python), "-P", str(HERE / "llama_server.py"), str(weights), *numbers]
+    argv = [str(python), "-P", str(SCRIPT), str(weights), str(port), "--greedy"]
+    argv += ["--threads", str(threads), "--max-tokens", str(settings.MAX_TOKENS)]
     async with child("llama.cpp", argv, logs / "llama.log") as server:
         url = f"http://127.0.0.1:{port}"
         await server.until(lambda: _healthy(url), "a loaded model")

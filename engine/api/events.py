@@ -100,6 +100,23 @@ class StepTotals(msgspec.Struct, frozen=True, omit_defaults=True):
     sessions: Counts | None = None
 
 
+class LlmServerTotals(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the LLM server was asked since the engine started.
+
+    `requests` sent and `cancelled` (given up before their end), by kind: `warm_up` (a prompt sent
+    ahead), `answer` or `end_probe` (how likely the message ends). `prompt_tokens`: of requests that
+    are over, by kind, then by what became of them: `computed`, `cached`, or `unknown` where the
+    server did not tell or the request was cancelled. `failures` by the error's code, those that
+    were tried again (`retries`) too.
+    """
+
+    requests: dict[str, int] = msgspec.field(default_factory=dict)
+    cancelled: dict[str, int] = msgspec.field(default_factory=dict)
+    prompt_tokens: dict[str, dict[str, int]] = msgspec.field(default_factory=dict)
+    failures: dict[str, int] = msgspec.field(default_factory=dict)
+    retries: int = 0
+
+
 class Stats(Message, frozen=True, tag="stats"):
     """Answer to `Ping`.
 
@@ -108,7 +125,7 @@ class Stats(Message, frozen=True, tag="stats"):
     K/V in host memory, which take `offloaded_bytes`. `sessions_refused`, `offloads`, `returns`
     (restored sessions), `evicted_tokens` and the `speculated` tokens (kept: an answer began with
     them; wasted: it did not) count since the engine started. `recent_steps`: since the last
-    `Stats`.
+    `Stats`. `llm_server`: None with our own decoder.
     """
 
     ping_sent_ns: int
@@ -133,6 +150,7 @@ class Stats(Message, frozen=True, tag="stats"):
     speculated_wasted: int = 0
     recent_steps: StepStats = StepStats()
     step_totals: StepTotals = StepTotals()
+    llm_server: LlmServerTotals | None = None
 
 
 class Pressure(Message, frozen=True, tag="pressure"):

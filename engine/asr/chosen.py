@@ -1,4 +1,4 @@
-"""The ears that a person chose with `--ears`: a Whisper's folder, weights by name, or `auto`."""
+"""The speech recogniser chosen with `--ears`: a Whisper's folder, weights by name, or `auto`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headstart.engine.asr.choice import Demand, choose
 from headstart.engine.asr.chunk_timing import ChunkTimer
-from headstart.engine.asr.errors import BadEars, NoSuchEars
+from headstart.engine.asr.errors import BadRecognizer, NoSuchRecognizer
 from headstart.engine.asr.languages import ENGLISH_CODE
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
@@ -20,36 +20,36 @@ from headstart.engine.weights import (
     Weight,
     WeightsMissing,
     ensure,
-    known_ears,
+    known_recognizers,
     locate,
     whispers,
 )
 
 log = logging.getLogger("headstart.engine")
 
-AUTO_EARS = "auto"
+AUTO = "auto"
 """In place of a name: the largest fetched Whisper that this machine has time for."""
 
 
 @dataclass(frozen=True)
-class ChosenEars:
-    """Loaded ears, where they lie, and why they and no others, if that was measured."""
+class ChosenRecognizer:
+    """A loaded recogniser, its folder, and why it was chosen, if that was measured."""
 
     recognizer: WhisperRecognizer
     directory: Path
     reason: str = ""
 
 
-def find_ears(name: str, progress: Progress | None = None) -> Path:
+def find_recognizer(name: str, progress: Progress | None = None) -> Path:
     """The folder that `name` stands for; weights of that name are fetched if need be.
 
-    Raises `NoSuchEars`, or `FetchFailed`.
+    Raises `NoSuchRecognizer`, or `FetchFailed`.
     """
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder.resolve()
-    if name not in known_ears():
-        raise NoSuchEars(name, known_ears())
+    if name not in known_recognizers():
+        raise NoSuchRecognizer(name, known_recognizers())
     return ensure(name, progress)
 
 
@@ -81,41 +81,41 @@ def _hears(weight: Weight, language: str) -> bool:
     return language == ENGLISH_CODE or not weight.english_only
 
 
-def load_ears(directory: Path, language: str = ENGLISH_CODE) -> WhisperRecognizer:
+def load_recognizer(directory: Path, language: str = ENGLISH_CODE) -> WhisperRecognizer:
     """Load a Whisper's folder, so that whatever is wrong with it is one sentence.
 
-    Raises `BadEars`, `UnknownLanguage`, `EnglishOnly`.
+    Raises `BadRecognizer`, `UnknownLanguage`, `EnglishOnly`.
     """
     with _one_sentence(directory):
         return _told(WhisperRecognizer.load(directory, language=language), directory, language)
 
 
-def load_best(directories: Sequence[Path], language: str, demand: Demand) -> ChosenEars:
+def load_best(directories: Sequence[Path], language: str, demand: Demand) -> ChosenRecognizer:
     """Of `directories`, best first, the first that this machine has time for, else the last.
 
-    One that cannot be used is passed over, unless it is the last. Raises as `load_ears`.
+    One that cannot be used is passed over, unless it is the last. Raises as `load_recognizer`.
     """
     timing = _Timing(directories, demand)
     choice = choose([directory.name for directory in directories], timing.chunk_ms, demand)
     directory = directories[choice.place]
     log.info("ears: %s is chosen: %s", directory.name, choice.reason)
     try:
-        ears = _loaded(timing.loaded, directory, language)
-    except BadEars as error:
+        recognizer = _loaded(timing.loaded, directory, language)
+    except BadRecognizer as error:
         later = directories[choice.place + 1 :]
         if not later:
             raise
         log.warning("%s", error)
         return load_best(later, language, demand)
-    return ChosenEars(ears, directory, choice.reason)
+    return ChosenRecognizer(recognizer, directory, choice.reason)
 
 
 def _loaded(checkpoint: Checkpoint | None, directory: Path, language: str) -> WhisperRecognizer:
     if checkpoint is None:
-        return load_ears(directory, language)
+        return load_recognizer(directory, language)
     with _one_sentence(directory):
-        ears = WhisperRecognizer.over(checkpoint, directory, language=language)
-    return _told(ears, directory, language)
+        recognizer = WhisperRecognizer.over(checkpoint, directory, language=language)
+    return _told(recognizer, directory, language)
 
 
 class _Timing:
@@ -132,7 +132,7 @@ class _Timing:
         try:
             with _one_sentence(directory):
                 checkpoint = load_checkpoint(directory)
-        except BadEars as error:
+        except BadRecognizer as error:
             log.warning("%s", error)
             return None
         timer = ChunkTimer(checkpoint, self._demand.chunk_ms)
@@ -144,15 +144,15 @@ class _Timing:
 
 @contextmanager
 def _one_sentence(directory: Path) -> Iterator[None]:
-    """What is wrong with a folder as `BadEars`."""
+    """What is wrong with a folder as `BadRecognizer`."""
     try:
         yield
     except BadWeights as error:
-        raise BadEars(directory, str(error)) from error
+        raise BadRecognizer(directory, str(error)) from error
     except OSError as error:
-        raise BadEars(directory, f"{error.filename}: {error.strerror}") from error
+        raise BadRecognizer(directory, f"{error.filename}: {error.strerror}") from error
 
 
-def _told(ears: WhisperRecognizer, directory: Path, language: str) -> WhisperRecognizer:
-    log.info("ears: %s, %s; language: %s", directory.name, ears.about, language)
-    return ears
+def _told(recognizer: WhisperRecognizer, directory: Path, language: str) -> WhisperRecognizer:
+    log.info("ears: %s, %s; language: %s", directory.name, recognizer.about, language)
+    return recognizer

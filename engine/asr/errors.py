@@ -1,4 +1,4 @@
-"""What a caller can get wrong about the ears; weights that are wrong raise `BadWeights`."""
+"""Errors of a caller about the speech recogniser; weights that are wrong raise `BadWeights`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class BadAudio(EngineError):
 
 
 class UnknownLanguage(EngineError):
-    """The ears know several languages, not this one."""
+    """The recogniser knows several languages, not this one."""
 
     code = "unknown_language"
 
@@ -32,7 +32,7 @@ class UnknownLanguage(EngineError):
 
 
 class EnglishOnly(EngineError):
-    """A language was asked for of ears that know English only."""
+    """Another language was asked for, and the recogniser knows English only."""
 
     code = "english_only"
 
@@ -44,7 +44,7 @@ class EnglishOnly(EngineError):
         )
 
 
-class BadEars(EngineError):
+class BadRecognizer(EngineError):
     """The Whisper that was chosen cannot be used."""
 
     code = "bad_ears"
@@ -58,7 +58,7 @@ class BadEars(EngineError):
         )
 
 
-class NoSuchEars(EngineError):
+class NoSuchRecognizer(EngineError):
     """`--ears` names neither a folder nor weights."""
 
     code = "no_such_ears"

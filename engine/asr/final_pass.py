@@ -63,7 +63,7 @@ class FinalPass:
         self._settings, self._detector = settings, detector
         self._silence = silence
 
-    def hear(
+    def recognize(
         self,
         pcm: Pcm,
         language: Language,

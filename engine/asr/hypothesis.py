@@ -77,7 +77,7 @@ class Agreement:
     def committed_tokens(self) -> tuple[int, ...]:
         return tokens_of(self.committed)
 
-    def hear(self, newest: Hypothesis, settings: AgreementSettings) -> Agreement:
+    def update(self, newest: Hypothesis, settings: AgreementSettings) -> Agreement:
         """The agreement after one more hypothesis, which continues `committed`."""
         rivals = (*self.rivals, newest)
         ready = 0

@@ -1,4 +1,4 @@
-"""Languages of speech: what differs between them for the ears, and which one a sound is in."""
+"""Languages of speech: what differs for the recogniser, and which one a sound is in."""
 
 from __future__ import annotations
 

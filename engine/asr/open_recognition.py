@@ -1,4 +1,4 @@
-"""One open utterance of the ears, and what is known of it."""
+"""One open utterance of the recogniser, and what is known of it."""
 
 from __future__ import annotations
 

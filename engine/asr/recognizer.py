@@ -1,4 +1,4 @@
-"""The ears: an open utterance goes in chunk by chunk, settled and guessed words come out.
+"""Streaming speech recognition: chunks of an open utterance in, settled and guessed words out.
 
 Each chunk: its mel frames are added, the end of the open window is encoded anew (Whisper looks both
 ways) with silence behind it up to 30 s (`silence`), and decoded with the committed words forced.
@@ -12,8 +12,8 @@ bounded, however long somebody speaks.
     |  prompt of the decoder |  committed words, forced  |  tentative words, decoded  | silence |
     |                        |  frozen                   |  encoded anew with each chunk        |
 
-Chunks of several utterances go through the matrices together (`hear_many`), and what comes out is
-what each would give alone: a row's result depends on that row's sound only.
+Chunks of several utterances go through the matrices together (`recognize_batch`), and what comes
+out is what each would give alone: a row's result depends on that row's sound only.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 
 @dataclass(frozen=True)
 class RecognizerSettings:
-    """How the ears listen; all times are of sound, not of the wall.
+    """How sound is recognised; all times are of sound, not of the wall.
 
     `pad_s`: silence encoded behind the sound; of what is farther, up to 30 s, one position in
     `silence_step` is attended to (`FarSilence`); `look_ahead_s`: sound this far back is frozen;
@@ -186,12 +186,12 @@ class WhisperRecognizer:
         named = self._detector is None
         return OpenRecognition(self._mel.open(), self._greedy.memory(), self._language, named)
 
-    def hear(self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32]) -> Recognized:
+    def recognize(self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32]) -> Recognized:
         """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio` first."""
-        return self.hear_many([utterance], [pcm])[0]
+        return self.recognize_batch([utterance], [pcm])[0]
 
     @torch.inference_mode()
-    def hear_many(
+    def recognize_batch(
         self, utterances: Sequence[OpenRecognition], pcms: Sequence[npt.NDArray[np.float32]]
     ) -> list[Recognized]:
         """A chunk each of several utterances. Raises `BadAudio` before anything was taken in."""
@@ -225,20 +225,20 @@ class WhisperRecognizer:
         """
         clock = StageClock()
         if pcm is not None and len(pcm):
-            for stage, spent_ms in self.hear(utterance, pcm).stages_ms.items():
+            for stage, spent_ms in self.recognize(utterance, pcm).stages_ms.items():
                 clock.spent_ms[stage] += spent_ms
         if utterance.final is None:
-            utterance.final = self._hear_again(utterance, clock)
+            utterance.final = self._recognize_again(utterance, clock)
         return self._heard(utterance, utterance.final, (), clock)
 
-    def _hear_again(self, utterance: OpenRecognition, clock: StageClock) -> tuple[Word, ...]:
+    def _recognize_again(self, utterance: OpenRecognition, clock: StageClock) -> tuple[Word, ...]:
         """The words of the whole utterance; of a long one, those of its end are new."""
         recording = utterance.recording
         if not recording.samples:
             return ()
         before = utterance.committed[: recording.start.words]
         words = (*utterance.committed, *utterance.agreement.tentative)
-        decoded, language = self._final.hear(
+        decoded, language = self._final.recognize(
             recording.whole(),
             utterance.language,
             prompt=tokens_of(before)[-self.settings.prompt_tokens :],
@@ -258,7 +258,7 @@ class WhisperRecognizer:
         longest = LONGEST_S * SAMPLE_RATE_HZ
         if not 0 < len(_checked(pcm)) <= longest:
             raise BadAudio("length", f"1 to {longest} samples", len(pcm))
-        decoded, language = self._final.hear(pcm, self._language, (), (), StageClock())
+        decoded, language = self._final.recognize(pcm, self._language, (), (), StageClock())
         if self._final.is_silence(decoded):
             return []
         words = words_of(decoded, self._tokens, language)
@@ -381,7 +381,7 @@ class WhisperRecognizer:
         before = len(utterance.agreement.committed)
         if not before and self._is_silence(decoded):
             newest = replace(newest, words=())
-        agreement = utterance.agreement.hear(newest, self._agreement)
+        agreement = utterance.agreement.update(newest, self._agreement)
         shown = utterance.shown.behind(agreement.committed[before:])
         utterance.agreement = agreement
         if utterance.language_sure:

@@ -1,4 +1,4 @@
-"""What a pass of the ears took, by stage."""
+"""What a pass of the speech recogniser took, by stage."""
 
 from __future__ import annotations
 

@@ -50,6 +50,9 @@ class LocalBackend:
     def close(self) -> None:
         """Nothing runs between steps."""
 
+    def server_totals(self) -> None:
+        """No LLM server is asked."""
+
     def fileno(self) -> None:
         """Nothing comes by itself."""
 

@@ -13,7 +13,7 @@ import torch
 
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
+from headstart.engine.asr.chosen import ChosenRecognizer, load_best, load_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
@@ -75,9 +75,12 @@ class LabelledImageEncoder:
     """`headstart.engine.interfaces.ImageEncoder` over the image network and the connector."""
 
     def __init__(
-        self, eyes: FrameLabeller, connector: Connector, labels_cache: EncoderCache[FrameLabels]
+        self,
+        labeller: FrameLabeller,
+        connector: Connector,
+        labels_cache: EncoderCache[FrameLabels],
     ) -> None:
-        self._eyes = eyes
+        self._labeller = labeller
         self._connector = connector
         self._labels_cache = labels_cache
 
@@ -93,7 +96,7 @@ class LabelledImageEncoder:
         labels = self._labels_cache.get(digest)
         if labels is None:
             pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-            labels = self._eyes.label(pixels)
+            labels = self._labeller.label(pixels)
             self._labels_cache.put(digest, labels, LABELS_BYTES)
         return labels
 
@@ -108,9 +111,9 @@ def assemble(
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
     report("ears", 0, 0)  # first, because a user may have supplied wrong ones
-    chosen = _ears(paths, config)
+    chosen = _recognizer(paths, config)
     paths = replace(paths, ears=chosen.directory)
-    ears = chosen.recognizer
+    recognizer = chosen.recognizer
     report("language model", 0, 0)
     model = load_model(paths.llm, config, report, paths.adapter)
     report("eyes", 0, 0)
@@ -121,8 +124,8 @@ def assemble(
             config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
         ),
     )
-    engine = Engine(_parts(model, ears, eyes, config), emit)
-    _warm_up(engine, ears, report)
+    engine = Engine(_parts(model, recognizer, eyes, config), emit)
+    _warm_up(engine, recognizer, report)
     info = api.ModelInfo(
         name=paths.name,
         context_tokens=model.context_tokens,
@@ -138,20 +141,23 @@ def assemble(
     return engine, info
 
 
-def _ears(paths: ModelPaths, config: EngineConfig) -> ChosenEars:
+def _recognizer(paths: ModelPaths, config: EngineConfig) -> ChosenRecognizer:
     if paths.better_ears is None:
-        return ChosenEars(load_ears(paths.ears, config.ears_language), paths.ears)
+        return ChosenRecognizer(load_recognizer(paths.ears, config.ears_language), paths.ears)
     demand = Demand(config.ears_sessions, config.chunk_ms)
     return load_best((*paths.better_ears, paths.ears), config.ears_language, demand)
 
 
 def _parts(
-    model: LoadedModel, ears: WhisperRecognizer, eyes: LabelledImageEncoder, config: EngineConfig
+    model: LoadedModel,
+    recognizer: WhisperRecognizer,
+    eyes: LabelledImageEncoder,
+    config: EngineConfig,
 ) -> EngineParts:
     services = ModelServices(
         chat=model.chat,
         tokenizer=model.tokenizer,
-        recognizer=ears,
+        recognizer=recognizer,
         image_encoder=eyes,
         new_sampler=SamplerFactory(model.spec.vocab_size),
         stop_ids=frozenset(model.chat.stop_ids),
@@ -171,10 +177,10 @@ def _parts(
     )
 
 
-def _warm_up(engine: Engine, ears: WhisperRecognizer, report: Report) -> None:
+def _warm_up(engine: Engine, recognizer: WhisperRecognizer, report: Report) -> None:
     """Run every path once, so that the first user does not pay for cold caches."""
     report("warm-up", 0, 0)
-    ears.hear(ears.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
+    recognizer.recognize(recognizer.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
     session = "warm-up"
     engine.receive(api.Open(session, "Be brief."))
     sampling = api.Sampling(max_tokens=2)

@@ -15,7 +15,7 @@ import torch
 
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
+from headstart.engine.asr.chosen import ChosenRecognizer, load_best, load_recognizer
 from headstart.engine.backends.llm_server.backend import LlmServerBackend, Vocabulary
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
 from headstart.engine.backends.llm_server.errors import LlmContextShort
@@ -62,11 +62,11 @@ class NotedImageEncoder:
 
     def __init__(
         self,
-        eyes: FrameLabeller,
+        labeller: FrameLabeller,
         tokenizer: SessionTokenizer,
         labels_cache: EncoderCache[FrameLabels],
     ) -> None:
-        self._eyes = eyes
+        self._labeller = labeller
         self._tokenizer = tokenizer
         self._labels_cache = labels_cache
         self._settings = ConnectorSettings()
@@ -78,7 +78,7 @@ class NotedImageEncoder:
         labels = self._labels_cache.get(digest.digest())
         if labels is None:
             pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-            labels = self._eyes.label(pixels)
+            labels = self._labeller.label(pixels)
             self._labels_cache.put(digest.digest(), labels, LABELS_BYTES)
         before, name, after = phrase(labels, self._settings)
         note = f"{before} {name}{after}" if name else before + after
@@ -167,7 +167,7 @@ def assemble_llm_server(
     for name, fact in capabilities.facts().items():
         log.info("LLM server, %s: %s", name.replace("_", " "), fact)
     report("ears", 0, 0)
-    chosen = _ears(ears, config)
+    chosen = _chosen_recognizer(ears, config)
     report("eyes", 0, 0)
     eyes = FrameLabeller.load(senses.eyes, senses.names, senses.faces)
     rendering = Rendering.of(words, capabilities)
@@ -177,7 +177,7 @@ def assemble_llm_server(
     services = services_of(rendering, chosen.recognizer, eyes, config)
     engine = Engine(parts_of(services, backend, context_tokens, time.monotonic_ns, config), emit)
     report("warm-up", 0, 0)
-    chosen.recognizer.hear(chosen.recognizer.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
+    chosen.recognizer.recognize(chosen.recognizer.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
     info = api.ModelInfo(
         name=capabilities.model,
         context_tokens=context_tokens,
@@ -207,7 +207,7 @@ def server_words(path: Path) -> Words:
 
 
 def services_of(
-    rendering: Rendering, ears: SpeechRecognizer, eyes: FrameLabeller, config: EngineConfig
+    rendering: Rendering, recognizer: SpeechRecognizer, eyes: FrameLabeller, config: EngineConfig
 ) -> ModelServices:
     """The services that sessions use beside the backend."""
     labels_cache: EncoderCache[FrameLabels] = EncoderCache(
@@ -216,7 +216,7 @@ def services_of(
     return ModelServices(
         chat=rendering.chat,
         tokenizer=rendering.tokenizer,
-        recognizer=ears,
+        recognizer=recognizer,
         image_encoder=NotedImageEncoder(eyes, rendering.tokenizer, labels_cache),
         new_sampler=ServersSampler,
         stop_ids=frozenset(rendering.chat.stop_ids),
@@ -257,8 +257,10 @@ def parts_of(
     )
 
 
-def _ears(directories: Sequence[Path], config: EngineConfig) -> ChosenEars:
+def _chosen_recognizer(directories: Sequence[Path], config: EngineConfig) -> ChosenRecognizer:
     if len(directories) == 1:
-        return ChosenEars(load_ears(directories[0], config.ears_language), directories[0])
+        return ChosenRecognizer(
+            load_recognizer(directories[0], config.ears_language), directories[0]
+        )
     demand = Demand(config.ears_sessions, config.chunk_ms)
     return load_best(directories, config.ears_language, demand)

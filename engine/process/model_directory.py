@@ -13,7 +13,7 @@ import torch
 
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
+from headstart.engine.asr.chosen import ChosenRecognizer, load_best, load_recognizer
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.sampling import SamplerFactory
@@ -71,13 +71,13 @@ def assemble_source(
     cache, pool = make_cache(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     own = ModelRecognizer(model, tail_of(model, config))
-    ears: SpeechRecognizer = own
+    recognizer: SpeechRecognizer = own
     chosen = None
     if transcriber:
         report("transcriber", 0, 0)
         chosen = _transcriber(transcriber, config)
-        ears = _with_words(own, model, chosen.recognizer)
-    parts = _parts(model, ears, config, (cache, pool), words, context_tokens)
+        recognizer = _with_words(own, model, chosen.recognizer)
+    parts = _parts(model, recognizer, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
     warm_up(engine, model, report, hears=model.spec.audio is not None or bool(transcriber))
     info = api.ModelInfo(
@@ -107,22 +107,24 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _transcriber(directories: Sequence[Path], config: EngineConfig) -> ChosenEars:
+def _transcriber(directories: Sequence[Path], config: EngineConfig) -> ChosenRecognizer:
     if len(directories) == 1:
-        return ChosenEars(load_ears(directories[0], config.ears_language), directories[0])
+        return ChosenRecognizer(
+            load_recognizer(directories[0], config.ears_language), directories[0]
+        )
     demand = Demand(config.ears_sessions, config.chunk_ms)
     return load_best(directories, config.ears_language, demand)
 
 
 def _with_words(
-    ears: ModelRecognizer, model: StreamModel, words: SpeechRecognizer
+    recognizer: ModelRecognizer, model: StreamModel, words: SpeechRecognizer
 ) -> SpeechRecognizer:
-    return words if model.spec.audio is None else CaptionedRecognizer(ears, words)
+    return words if model.spec.audio is None else CaptionedRecognizer(recognizer, words)
 
 
 def _parts(
     model: StreamModel,
-    ears: SpeechRecognizer,
+    recognizer: SpeechRecognizer,
     config: EngineConfig,
     memory: tuple[KvCache, BlockPool],
     words: Words,
@@ -133,7 +135,7 @@ def _parts(
     services = ModelServices(
         chat=words.chat,
         tokenizer=words.tokenizer,
-        recognizer=ears,
+        recognizer=recognizer,
         image_encoder=ModelImageEncoder(model),
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),

@@ -33,7 +33,7 @@ class Clips:
                 del self._heard[next(iter(self._heard))]
             state = recognizer.open(self._stream)
             clip = self._heard[piece.clip] = Utterance(api.TurnRef(0), piece.clip, state, 0)
-        (words,) = recognizer.hear_many([clip.state], [to_float(piece)])
+        (words,) = recognizer.recognize_batch([clip.state], [to_float(piece)])
         clip.take(words, piece.samples)
         if piece.last:
             clip.finish(recognizer.finish(clip.state))

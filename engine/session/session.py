@@ -240,7 +240,7 @@ class Session:
 
     def _continue_speech(self, command: api.ContinueSpeech) -> None:
         """Recognise the open utterance as the continuation of the ended one, as if no endpoint had
-        been between them. Sound that cannot be recognised is lost, as in `hear_many`."""
+        been between them. Sound that cannot be recognised is lost, as in `recognize_batch`."""
         if self.answer is not None and not self.answer.speculative:
             raise AnswerRunning(self.name)
         heard = self.conversation.rejoin(command.item_id, command.answer_id)
@@ -257,7 +257,7 @@ class Session:
         self._emit(utterance.hearing(self.name))
 
     def _rehear(self, utterance: Utterance, sound: Pcm, began_ns: int) -> None:
-        words = self._services.recognizer.hear_many([utterance.state], [sound])[0]
+        words = self._services.recognizer.recognize_batch([utterance.state], [sound])[0]
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.take(words, len(sound))
 

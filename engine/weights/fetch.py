@@ -195,14 +195,14 @@ def ensure(name: str, progress: Progress | None = None) -> Path:
     return Fetcher().ensure(name, progress)
 
 
-def known_ears() -> tuple[str, ...]:
+def known_recognizers() -> tuple[str, ...]:
     """Names of all weights that recognise speech."""
     return packaged().ears
 
 
 def whispers() -> tuple[Weight, ...]:
     """All weights that can hear."""
-    return tuple(packaged().weight(name) for name in known_ears())
+    return tuple(packaged().weight(name) for name in known_recognizers())
 
 
 def resolve_model(
@@ -358,7 +358,7 @@ __all__ = [
     "WeightsError",
     "ensure",
     "free_bytes",
-    "known_ears",
+    "known_recognizers",
     "resolve_model",
     "whispers",
 ]

@@ -204,12 +204,12 @@ class SemanticSilence(EndpointPolicy):
     """
 
     def __init__(
-        self, adaptive: AdaptiveSilence, most_ms: int, weighing: SemanticThresholds | None = None
+        self, adaptive: AdaptiveSilence, most_ms: int, thresholds: SemanticThresholds | None = None
     ) -> None:
         _check(most_ms=most_ms)
         self._adaptive = adaptive
         self._most_ms = most_ms
-        self._weighing = weighing or SemanticThresholds()
+        self._thresholds = thresholds or SemanticThresholds()
 
     @property
     def longest_silence_ms(self) -> int:
@@ -217,12 +217,12 @@ class SemanticSilence(EndpointPolicy):
 
     def silence_ms(self, end_probability: float | None) -> int:
         """The silence that ends a turn after a message with this end probability."""
-        base_ms, weighing = self._adaptive.silence_ms, self._weighing
+        base_ms, thresholds = self._adaptive.silence_ms, self._thresholds
         if end_probability is None:
             return max(base_ms, DEFAULT_SILENCE_MS)
-        if end_probability >= weighing.unfinished_below:
+        if end_probability >= thresholds.unfinished_below:
             return base_ms
-        return max(base_ms, min(round(weighing.unfinished_factor * base_ms), self._most_ms))
+        return max(base_ms, min(round(thresholds.unfinished_factor * base_ms), self._most_ms))
 
     def judge(self, pause: Pause) -> EndpointVerdict:
         probability = pause.end_probability
@@ -231,7 +231,7 @@ class SemanticSilence(EndpointPolicy):
         once_more = pause.checks == 1 and pause.silence_samples >= ms_to_engine_samples(
             ASK_AGAIN_MS
         )
-        breaks_off = probability is not None and probability < self._weighing.unfinished_below
+        breaks_off = probability is not None and probability < self._thresholds.unfinished_below
         return (
             EndpointVerdict.RECHECK
             if verdict is EndpointVerdict.HUSH and breaks_off and once_more

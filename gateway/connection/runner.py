@@ -313,7 +313,7 @@ class SessionRunner:
 
     async def _decoded(self, action: Decode) -> None:
         outcome = await DECODERS.run(self.session_id, action.pictures, action.size)
-        self._call(self._session.decoded, action.ticket, outcome)
+        self._call(self._session.decoded, action.request_id, outcome)
 
     def _send(self, action: Send) -> None:
         if self._closed or self._outbound.hangup is not None:

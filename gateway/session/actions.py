@@ -62,9 +62,10 @@ class ClearPlayout:
 @dataclass(frozen=True, slots=True)
 class Decode:
     """Decode images off the event loop, each scaled to at most `size`, then call `Session.decoded`
-    with `ticket` and the outcome. `ordered`: finish before the client's next event is processed."""
+    with `request_id` and the outcome. `ordered`: finish before the client's next event is
+    processed."""
 
-    ticket: int
+    request_id: int
     pictures: tuple[Encoded, ...]
     ordered: bool
     size: PictureSize = SMALL_PICTURE

@@ -229,10 +229,10 @@ class Session:
         self._pictures.track_frame(decoded, now_ns)
         return self._done(now_ns)
 
-    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
+    def decoded(self, request_id: int, outcome: Outcome, now_ns: int) -> list[Action]:
         """The outcome of a `Decode` action."""
         try:
-            self._pictures.decoded(ticket, outcome)
+            self._pictures.decoded(request_id, outcome)
         except ProtocolError as error:
             return self._refuse(error, now_ns)
         return self._done(now_ns)

@@ -69,7 +69,7 @@ class VideoInput:
         self._context = context
         self._clock_samples = clock_samples
         self._clock = _CameraClock()
-        self._tickets = 0
+        self._last_request_id = 0
         self._requests: dict[int, _DecodeRequest] = {}
         self._decoding = False  # a camera frame
         self._waiting: _Offered | None = None
@@ -139,9 +139,9 @@ class VideoInput:
         """Decode `pictures` before the client's next event, then call `then`."""
         self._decode(pictures, _DecodeRequest(then, event_id, lambda: None), ordered=True)
 
-    def decoded(self, ticket: int, outcome: Outcome) -> None:
+    def decoded(self, request_id: int, outcome: Outcome) -> None:
         """Raises `ProtocolError` for an invalid image, or whatever `then` raises."""
-        request = self._requests.pop(ticket)
+        request = self._requests.pop(request_id)
         try:
             if isinstance(outcome, ProtocolError):
                 request.failed()
@@ -153,10 +153,10 @@ class VideoInput:
     def _decode(
         self, pictures: Sequence[Encoded], request: _DecodeRequest, *, ordered: bool
     ) -> None:
-        self._tickets += 1
-        self._requests[self._tickets] = request
+        self._last_request_id += 1
+        self._requests[self._last_request_id] = request
         size = self._context.still_size(len(pictures)) if ordered else self._context.frame_size
-        self._context.act(Decode(self._tickets, tuple(pictures), ordered, size))
+        self._context.act(Decode(self._last_request_id, tuple(pictures), ordered, size))
 
     # --- a camera's ------------------------------------------------------------------------------
 

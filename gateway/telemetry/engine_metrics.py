@@ -3,7 +3,7 @@ as Prometheus expects of a process that was started again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
@@ -38,6 +38,7 @@ class EngineCollector(Collector):
         yield from self._gauges()
         yield from self._counters()
         yield from self._steps()
+        yield from self._llm_server()
 
     def _gauges(self) -> Iterable[Metric]:
         stats = self.stats
@@ -80,6 +81,27 @@ class EngineCollector(Collector):
         )
         sessions = None if stats is None else stats.step_totals.sessions
         yield _histogram(names.ENGINE_STEP_SESSIONS, {} if sessions is None else {"": sessions})
+
+    def _llm_server(self) -> Iterable[Metric]:
+        totals = None if self.stats is None else self.stats.llm_server
+        yield _counter(names.LLM_REQUESTS, {} if totals is None else totals.requests)
+        yield _counter(names.LLM_CANCELLED, {} if totals is None else totals.cancelled)
+        tokens, retries = names.LLM_PROMPT_TOKENS.counts(), names.LLM_RETRIES.counts()
+        if totals is not None:
+            for kind, fates in totals.prompt_tokens.items():
+                for fate, count in fates.items():
+                    tokens.add_metric([kind, fate], count)
+            retries.add_metric([], totals.retries)
+        yield tokens
+        yield retries
+        yield _counter(names.LLM_FAILURES, {} if totals is None else totals.failures)
+
+
+def _counter(family: names.Family, by_label: Mapping[str, int]) -> Metric:
+    metric = family.counts()
+    for label, count in by_label.items():
+        metric.add_metric([label], count)
+    return metric
 
 
 def _histogram(family: names.Family, by_label: dict[str, Counts]) -> Metric:

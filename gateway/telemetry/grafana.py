@@ -1,5 +1,5 @@
 """A Grafana dashboard over the metrics of `names`: overview, turn stages, keeping up, engine and KV
-cache, calls. JSON of Grafana's dashboard schema, to be imported or provisioned.
+cache, LLM server, calls. JSON of Grafana's dashboard schema, to be imported or provisioned.
 
 Timings have exemplars, which link to the turn on the server's own dashboard; tiles are coloured by
 `thresholds.toml`.
@@ -260,6 +260,26 @@ def _engine() -> list[Panel]:
     ]
 
 
+def _llm_server() -> list[Panel]:
+    """Empty panels with our own decoder."""
+    return [
+        Panel("Requests", (counts(names.LLM_REQUESTS, "kind"),), "ops", stacked=True),
+        Panel(
+            "Prompt tokens computed, cached",
+            ((rate(names.LLM_PROMPT_TOKENS, by="kind, fate"), "{{kind}} {{fate}}"),),
+            "ops",
+            "Tokens a second; unknown: the server did not tell, or the request was cancelled.",
+            stacked=True,
+        ),
+        Panel("Requests cancelled", (counts(names.LLM_CANCELLED, "kind"),), "ops", stacked=True),
+        Panel(
+            "Failures by code, retries",
+            (counts(names.LLM_FAILURES, "code"), counts(names.LLM_RETRIES, legend="sent again")),
+            "ops",
+        ),
+    ]
+
+
 def _calls() -> list[Panel]:
     concealed = rate(names.RTP_SECONDS, labels='kind="concealed"')
     share = f"{concealed} / {rate(names.RTP_SECONDS)}"
@@ -278,6 +298,7 @@ ROWS = (
     ("Turn stages", _stages),
     ("Keeping up", _keeping_up),
     ("Engine and KV cache", _engine),
+    ("LLM server", _llm_server),
     ("Calls", _calls),
 )
 

@@ -248,6 +248,38 @@ SPECULATED = Family(
     ("fate",),
 )
 
+# --- LLM server (none of these has a sample with our own decoder) ---------------------------------
+
+LLM_REQUESTS = Family(
+    "headstart_llm_requests",
+    "counter",
+    "Requests sent to the LLM server, by kind: warm_up (a prompt sent ahead), answer or end_probe "
+    "(how likely the message ends)",
+    ("kind",),
+)
+LLM_CANCELLED = Family(
+    "headstart_llm_requests_cancelled",
+    "counter",
+    "Requests to the LLM server that were given up before their end, by kind",
+    ("kind",),
+)
+LLM_PROMPT_TOKENS = Family(
+    "headstart_llm_prompt_tokens",
+    "counter",
+    "Tokens of prompts sent to the LLM server, by kind, and by fate: computed, cached, or unknown "
+    "(the server did not tell, or the request was cancelled)",
+    ("kind", "fate"),
+)
+LLM_RETRIES = Family(
+    "headstart_llm_retries", "counter", "Requests sent to the LLM server again after a failure"
+)
+LLM_FAILURES = Family(
+    "headstart_llm_failures",
+    "counter",
+    "Requests to the LLM server that failed, by code; those that were sent again too",
+    ("code",),
+)
+
 # --- calls ---------------------------------------------------------------------------------------
 
 CALLS_OPEN = Family("headstart_calls_open", "gauge", "WebRTC calls open now")

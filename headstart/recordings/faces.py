@@ -12,14 +12,14 @@ from headstart.recordings.stages import in_order, owner_of, row_of
 from headstart.recordings.turns import Turn
 
 STYLES = {
-    "wires": "bright_black",
+    "network": "bright_black",
     "endpointing": "yellow",
-    "ears": "green",
-    "mind": "cyan",
+    "recognition": "green",
+    "model": "cyan",
     "voice": "magenta",
     "playout": "blue",
 }
-LETTERS = {row: row[0] for row in STYLES} | {"ears": "a"}
+LETTERS = {row: row[0] for row in STYLES}
 """A bar's cells where there is no colour: "e" is endpointing's."""
 BAR_CELLS = 20
 WATERFALL_CELLS = (20, 60)

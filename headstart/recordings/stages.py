@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 ROWS = {
-    "network": "wires",
-    "buffer": "wires",
-    "resample": "wires",
+    "network": "network",
+    "buffer": "network",
+    "resample": "network",
     "vad_hangover": "endpointing",
-    "mel": "ears",
-    "encode": "ears",
-    "project": "ears",
-    "queue": "mind",
-    "prefill": "mind",
-    "decode_first": "mind",
-    "detokenize": "mind",
-    "send": "wires",
+    "mel": "recognition",
+    "encode": "recognition",
+    "project": "recognition",
+    "queue": "model",
+    "prefill": "model",
+    "decode_first": "model",
+    "detokenize": "model",
+    "send": "network",
     "voice": "voice",
     "playout": "playout",
 }
@@ -36,7 +36,7 @@ _OWNERS = {
 
 def row_of(stage: str) -> str:
     """A stage that nobody has heard of is the model's."""
-    return ROWS.get(stage, "mind")
+    return ROWS.get(stage, "model")
 
 
 def in_order(names: Iterable[str]) -> list[str]:

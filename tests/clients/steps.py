@@ -64,13 +64,13 @@ async def live(pcm: bytes) -> AsyncIterator[bytes]:
 
 
 def scripted_words(text: str) -> str:
-    """What the scripted ears say that they heard."""
+    """What the scripted recogniser says that it heard."""
     assert text.startswith(HEARD), text
     return repr(text)
 
 
 def question_words(text: str) -> str:
-    """The bundled question, by real ears."""
+    """The bundled question, by a real recogniser."""
     assert "capital of france" in text.lower(), text
     return repr(text)
 

@@ -1,7 +1,7 @@
 """A loudspeaker beside the microphone: the answer comes back, and does not interrupt itself.
 
-A real server, real ears, a real voice; over a socket and over a call. The client plays what it gets
-in real time and sends it back 20 dB weaker and 150 ms later.
+A real server, recogniser and voice; over a socket and over a call. The client plays what it gets in
+real time and sends it back 20 dB weaker and 150 ms later.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.weights
 def directory_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("served") / "omni"
     write_served(folder)
-    resolve_model("tiny")  # its ears write down what was said
+    resolve_model("tiny")  # its recogniser writes down what was said
     with serving(str(folder), "transcribe=on") as running:
         yield running
 

@@ -1,5 +1,5 @@
-"""What may come over a spoken answer, by real ears and in virtual time: singing, two people at
-once, our own answer; and somebody who means it all the same."""
+"""What may come over a spoken answer, by a real recogniser and in virtual time: singing, two
+people at once, our own answer; and somebody who means it all the same."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def mixed(first: Samples, second: Samples, at_s: float, gain: float = 1.0) -> Sa
 
 @pytest.mark.parametrize("rt60_s", [0.0, 0.3])
 def test_an_answer_does_not_interrupt_itself(live: Live, answer: Samples, rt60_s: float) -> None:
-    """The ears read it from the echo, and it plays on without a pause."""
+    """The recogniser gets it from the echo, and it plays on without a pause."""
     outcome = heard(live, f"echo {rt60_s}", echo_of(answer, rt60_s), answer)
     assert outcome.words, "the echo was never heard"
     assert (outcome.interrupted, outcome.holds) == (False, 0)

@@ -32,7 +32,7 @@ from headstart.engine.session.session import NewStream
 
 SYSTEM, USER, USER_END, ASSISTANT, END = 256, 257, 258, 259, 260
 VOCAB = 300
-HEARD_TOGETHER = 4  # sessions in one pass of the ears
+HEARD_TOGETHER = 4  # sessions in one pass of the recogniser
 WORD_SAMPLES = 4_000
 
 
@@ -97,7 +97,9 @@ class FakeRecognizer:
     def open(self, stream: Stream) -> list[int]:
         return [0]
 
-    def hear_many(self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[FakeWords]:
+    def recognize_batch(
+        self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]
+    ) -> list[FakeWords]:
         self.passes.append([len(pcm) for pcm in pcms])
         return [self._hear(u, pcm) for u, pcm in zip(utterances, pcms, strict=True)]
 

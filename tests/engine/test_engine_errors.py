@@ -29,13 +29,13 @@ def test_ears_that_fail_cost_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     on, and so does the utterance."""
     bench = Bench()
     bench.open()
-    heard = bench.recognizer.hear_many
+    heard = bench.recognizer.recognize_batch
 
     def full(utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[FakeWords]:
-        monkeypatch.setattr(bench.recognizer, "hear_many", heard)
+        monkeypatch.setattr(bench.recognizer, "recognize_batch", heard)
         raise SoftTableFull(8, 9)
 
-    monkeypatch.setattr(bench.recognizer, "hear_many", full)
+    monkeypatch.setattr(bench.recognizer, "recognize_batch", full)
     bench.say(words=8)
     failed = [event for event in bench.events if isinstance(event, api.Failed)]
     assert [(event.session, event.about, event.code) for event in failed] == [

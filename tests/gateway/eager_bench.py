@@ -36,7 +36,7 @@ def say(bench: SessionBench, ms: int = 900) -> None:
 
 
 def hear(bench: SessionBench, text: str, *, final: bool = False) -> None:
-    """Play the ears' part: all words of the open utterance so far, with those before it."""
+    """Play the recogniser's part: all words of the open utterance so far, with those before it."""
     ref = bench.told_ref()
     bench.engine(api.Hearing("sess_test", ref, text, "", 0, final, continued=is_joined(bench)))
 

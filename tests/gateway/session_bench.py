@@ -146,7 +146,7 @@ class SessionBench:
         held, self.held = self.held, []
         for action in held:
             outcome = decode.decode(action.pictures, action.size)
-            self._take(self.session.decoded(action.ticket, outcome, self.now_ns))
+            self._take(self.session.decoded(action.request_id, outcome, self.now_ns))
 
     def track_frame(self, image: api.Image) -> None:
         self._take(self.session.receive_image(decode.add_thumbnail(image), self.now_ns))
@@ -159,7 +159,7 @@ class SessionBench:
         wordless: bool = False,
         likely: tuple[float, ...] = (),
     ) -> None:
-        """Play the ears' part: so much was understood of the newest utterance, up to now."""
+        """Play the recogniser's part: so much was understood of the newest utterance, up to now."""
         audio = self.commands(api.Audio)[-1]
         end_sample = audio.start_sample + audio.samples
         ref = self.told_ref()

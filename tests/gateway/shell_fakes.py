@@ -135,7 +135,7 @@ class EchoSession:
         self.seen.append(decoded.image)
         return []
 
-    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
+    def decoded(self, request_id: int, outcome: Outcome, now_ns: int) -> list[Action]:
         return []
 
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:

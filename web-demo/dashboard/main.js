@@ -20,6 +20,9 @@ import { SessionsScreen } from "./screens/sessions.js";
 import { TurnScreen } from "./screens/turn.js";
 
 const REDRAW_MS = 1_000; // how often the page is drawn at most
+const REST_MS = 2_000; // the same, once nobody has touched it for so long:
+const REST_AFTER_MS = 10_000;
+const INPUTS = ["pointermove", "pointerdown", "keydown", "wheel", "focusin"];
 const STRIP_MS = 1_000;
 const WINDOWS = [
   [60, "1 min"],
@@ -49,6 +52,7 @@ class App {
     this.screen = "sessions";
     this.redrawTimer = null;
     this.drawnAtMs = 0;
+    this.touchedAtMs = performance.now();
     this.drawnStripAtMs = 0;
     this.drawn = { store: null, version: -1 };
     this.strip = new Strip(byId("strip"), byId("announcer"));
@@ -61,6 +65,10 @@ class App {
       askKey: (sentence) => askKey(sentence),
     });
     window.addEventListener("hashchange", () => this.route());
+    const touched = () => {
+      this.touchedAtMs = performance.now();
+    };
+    for (const input of INPUTS) document.addEventListener(input, touched, { passive: true });
     document.addEventListener("visibilitychange", () => this.redraw());
   }
 
@@ -144,12 +152,14 @@ class App {
     this.feed.watch(wanted);
   }
 
-  /** Draws soon: at most every REDRAW_MS, and not while nobody can see it. */
+  /** Draws soon: at most every REDRAW_MS, at rest REST_MS, and not while nobody can see it. */
   redraw(force = false) {
     if (force) this.drawn.version = -1;
     if (document.hidden || (this.redrawTimer !== null && !force)) return;
     clearTimeout(this.redrawTimer);
-    const waitMs = force ? 0 : Math.max(0, this.drawnAtMs + REDRAW_MS - performance.now());
+    const nowMs = performance.now();
+    const everyMs = nowMs - this.touchedAtMs > REST_AFTER_MS ? REST_MS : REDRAW_MS;
+    const waitMs = force ? 0 : Math.max(0, this.drawnAtMs + everyMs - nowMs);
     this.redrawTimer = setTimeout(() => requestAnimationFrame(() => this.draw(force)), waitMs);
   }
 

@@ -19,10 +19,10 @@ export const STAGES = [
 ].map(([name, row, label]) => ({ name, row, label }));
 
 export const ROWS = [
-  ["wires", "Wires"],
+  ["wires", "Network"],
   ["endpointing", "Endpointing"],
-  ["ears", "Ears"],
-  ["mind", "Mind"],
+  ["ears", "Recognition"],
+  ["mind", "Model"],
   ["voice", "Voice"],
   ["playout", "Playout"],
 ];

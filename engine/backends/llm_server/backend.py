@@ -20,9 +20,10 @@ broke off goes on behind what has come of it.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, auto
+from enum import StrEnum
 
 from headstart.engine import api
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
@@ -82,35 +83,55 @@ class Vocabulary:
     end_spelling: str = ""
 
 
-@dataclass(slots=True)
+class Kind(StrEnum):
+    """Of a request: a prompt sent ahead, an answer, or whether the message is over."""
+
+    WARM_UP = "warm_up"
+    ANSWER = "answer"
+    END_PROBE = "end_probe"
+
+
 class Totals:
-    """Since the start: requests, tokens that warm-ups and answers sent as prompts, how many of them
-    the server said it had cached (if it tells), and requests given up or sent again."""
+    """Counters behind `api.LlmServerTotals`, which explains them."""
 
-    warm_ups: int = 0
-    warm_ups_cancelled: int = 0
-    warm_ups_failed: int = 0
-    warm_up_tokens: int = 0
-    warm_up_cached: int = 0
-    answers: int = 0
-    answers_cancelled: int = 0
-    answer_tokens: int = 0
-    answer_cached: int = 0
-    retries: int = 0
+    def __init__(self) -> None:
+        self.requests: Counter[Kind] = Counter()
+        self.cancelled: Counter[Kind] = Counter()
+        self.computed: Counter[Kind] = Counter()
+        self.cached: Counter[Kind] = Counter()
+        self.unknown: Counter[Kind] = Counter()
+        self.failures: Counter[str] = Counter()
+        self.retries = 0
 
+    def prompt(self, kind: Kind, num_tokens: int, cached: int | None) -> None:
+        """Count a prompt; `cached` is the server's count, None if it did not tell."""
+        if cached is None:
+            self.unknown[kind] += num_tokens
+        else:
+            self.cached[kind] += min(cached, num_tokens)
+            self.computed[kind] += max(0, num_tokens - cached)
 
-class _Kind(Enum):
-    WARM_UP = auto()
-    ANSWER = auto()
-    PROBE = auto()
+    def report(self) -> api.LlmServerTotals:
+        fates = {"computed": self.computed, "cached": self.cached, "unknown": self.unknown}
+        return api.LlmServerTotals(
+            requests={kind.value: count for kind, count in self.requests.items()},
+            cancelled={kind.value: count for kind, count in self.cancelled.items()},
+            prompt_tokens={
+                kind.value: {fate: counts[kind] for fate, counts in fates.items() if counts[kind]}
+                for kind in self.requests
+            },
+            failures=dict(self.failures),
+            retries=self.retries,
+        )
 
 
 @dataclass(slots=True)
 class _Run:
-    """A request in flight. `sent`: the tokens of its prompt. `answer`: whose it is; None for a
-    warm-up. `ending`: the server's reason to end, once it has come."""
+    """A request in flight. `sent`: the tokens of its prompt; `cached`: how many of them the server
+    had, once it has told. `answer`: whose it is; None for a warm-up. `ending`: the server's reason
+    to end, once it has come."""
 
-    kind: _Kind
+    kind: Kind
     session: Session
     stream: Stream
     sent: list[int]
@@ -120,6 +141,7 @@ class _Run:
     single: bool = False  # the first token alone, with some barred
     max_tokens: int = 1
     pieces: int = 0  # with tokens
+    cached: int | None = None
     is_over: bool = False  # all tokens have come, but not the end of the stream
     ending: str | None = None
 
@@ -168,6 +190,9 @@ class LlmServerBackend:
     def busy(self) -> bool:
         """Whether a request is in flight."""
         return bool(self._runs)
+
+    def server_totals(self) -> api.LlmServerTotals:
+        return self.totals.report()
 
     def fileno(self) -> int:
         """Readable when `step` has something to do."""
@@ -221,17 +246,15 @@ class LlmServerBackend:
     def _cancel(self, call: int, run: _Run) -> None:
         self.client.cancel(call)
         self._remove(call, run)
-        if run.kind is _Kind.WARM_UP:
-            self.totals.warm_ups_cancelled += 1
-        elif run.kind is _Kind.ANSWER:
-            self.totals.answers_cancelled += 1
+        self.totals.cancelled[run.kind] += 1
         self._tally.worked = True
 
     def _remove(self, call: int, run: _Run) -> None:
         del self._runs[call]
-        if run.kind is _Kind.WARM_UP and self._warm_ups.get(run.session.name) == call:
+        self.totals.prompt(run.kind, len(run.sent), run.cached)
+        if run.kind is Kind.WARM_UP and self._warm_ups.get(run.session.name) == call:
             del self._warm_ups[run.session.name]
-        if run.kind is _Kind.ANSWER and not run.stream.closed:
+        if run.kind is Kind.ANSWER and not run.stream.closed:
             # Of the last block the server keeps nothing once the request is over.
             run.stream.recompute(run.stream.kv_len - run.stream.kv_len % run.stream.ahead)
 
@@ -245,6 +268,7 @@ class LlmServerBackend:
     def _send(self, run: _Run, request: HttpRequest) -> int:
         call = self.client.send(request)
         self._runs[call] = run
+        self.totals.requests[run.kind] += 1
         self._tally.worked = True
         return call
 
@@ -259,13 +283,12 @@ class LlmServerBackend:
         if not due or self._clock() < self._rests_until_ns.get(session.name, 0):
             return
         sent = list(stream.tokens[: stream.kv_len + due])
-        run = _Run(_Kind.WARM_UP, session, stream, sent, self._clock())
+        run = _Run(Kind.WARM_UP, session, stream, sent, self._clock())
         prompt = self._vocabulary.prompt_of(sent)
         body = warm_up_body(self.capabilities, prompt, stream.share_domain)
         self._warm_ups[session.name] = self._send(
             run, HttpRequest(path_of(self.capabilities), body)
         )
-        self.totals.warm_ups += 1
 
     def _waits(self, session: Session, answer: Answer) -> bool:
         """Whether an answer's request is in flight or has to wait.
@@ -311,19 +334,18 @@ class LlmServerBackend:
             banned=banned,
             domain=stream.share_domain,
         )
-        run = _Run(_Kind.ANSWER, session, stream, sent, now_ns, answer)
+        run = _Run(Kind.ANSWER, session, stream, sent, now_ns, answer)
         run.speculated, run.single = answer.speculative, bool(banned)
         run.max_tokens = max_tokens
         path, pieces = path_of(self.capabilities), max_tokens + SPARE_PIECES
         state.call = self._send(run, HttpRequest(path, body, state.delay_s, pieces))
         state.delay_s = 0.0
-        self.totals.answers += 1
 
     def _send_probe(self, session: Session, answer: Answer, sent: list[int]) -> None:
         answer.probe = None
         if not self.capabilities.probes_end:
             return
-        run = _Run(_Kind.PROBE, session, answer.stream, sent, self._clock(), answer)
+        run = _Run(Kind.END_PROBE, session, answer.stream, sent, self._clock(), answer)
         prompt = self._vocabulary.prompt_of(sent)
         body = probe_body(self.capabilities, prompt, answer.stream.share_domain)
         self._send(run, HttpRequest(path_of(self.capabilities), body))
@@ -357,9 +379,11 @@ class LlmServerBackend:
         return piece
 
     def _took(self, call: int, run: _Run, piece: Piece, at_ns: int) -> None:
-        if run.kind is _Kind.WARM_UP:
+        if piece.cached_tokens is not None:
+            run.cached = piece.cached_tokens
+        if run.kind is Kind.WARM_UP:
             self._warmed_up(run, piece, at_ns)
-        elif run.kind is _Kind.PROBE:
+        elif run.kind is Kind.END_PROBE:
             token, spelling = self._vocabulary.end_token, self._vocabulary.end_spelling
             chance = None if token is None else probability(piece, token, spelling)
             if chance is not None:
@@ -369,8 +393,6 @@ class LlmServerBackend:
 
     def _warmed_up(self, run: _Run, piece: Piece, at_ns: int) -> None:
         """Record what the server has computed ahead."""
-        self.totals.warm_up_tokens += len(run.sent)
-        self.totals.warm_up_cached += piece.cached_tokens or 0
         if not self._is_valid(run):
             return
         try:
@@ -395,7 +417,7 @@ class LlmServerBackend:
         answer, session, stream = run.answer, run.session, run.stream
         assert answer is not None
         if piece.cached_tokens is not None:
-            self._count_usage(run, piece)
+            self._note_cached(run, piece.cached_tokens)
         ids = piece.ids
         if ids is None:
             ids = tuple(self._vocabulary.encode(piece.text))
@@ -427,17 +449,14 @@ class LlmServerBackend:
         if answer.finished is None:
             answer.take_all((token,), at_ns)
 
-    def _count_usage(self, run: _Run, piece: Piece) -> None:
+    @staticmethod
+    def _note_cached(run: _Run, cached: int) -> None:
         """Take the server's count of cached tokens, if the answer began at the endpoint. One that
         began at the hush had its whole prompt in the cache by then."""
         answer = run.answer
         assert answer is not None
-        assert piece.cached_tokens is not None
         if not run.speculated and len(run.sent) == len(answer.prompt.ids):
-            answer.cached_tokens = min(piece.cached_tokens, len(answer.prompt.ids))
-        if run.ending is not None or piece.ending is not None:
-            self.totals.answer_tokens += len(run.sent)
-            self.totals.answer_cached += piece.cached_tokens
+            answer.cached_tokens = min(cached, len(answer.prompt.ids))
 
     def _note_time(self, run: _Run, piece: Piece, at_ns: int) -> None:
         """Add spans up to an answer's first text. The server's own share of prefill is used where
@@ -457,7 +476,7 @@ class LlmServerBackend:
         answer.spans.append(api.Span("prefill", began_ns, at_ns))
 
     def _ended(self, call: int, run: _Run, *, closed: bool) -> None:
-        if run.kind is not _Kind.ANSWER:
+        if run.kind is not Kind.ANSWER:
             self._remove(call, run)
             return
         answer = run.answer
@@ -477,8 +496,9 @@ class LlmServerBackend:
         run.session.flush(answer)
 
     def _broken(self, call: int, run: _Run, error: LlmServerError) -> None:
+        self.totals.failures[error.code] += 1
         self._remove(call, run)
-        if run.kind is not _Kind.ANSWER:
+        if run.kind is not Kind.ANSWER:
             self._warm_up_failed(run, error)
             return
         answer = run.answer
@@ -500,7 +520,6 @@ class LlmServerBackend:
 
     def _warm_up_failed(self, run: _Run, error: LlmServerError) -> None:
         """Nobody waits for a warm-up: the next one is sent later, and errors are logged once."""
-        self.totals.warm_ups_failed += run.kind is _Kind.WARM_UP
         self._rests_until_ns[run.session.name] = self._clock() + WARM_UP_REST_NS
         if error.code not in self._told:
             self._told.add(error.code)

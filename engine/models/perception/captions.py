@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.engine.api import Image
-from headstart.engine.asr.chosen import AUTO_EARS, candidates, find_ears
+from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
 from headstart.engine.interfaces import EmbeddedRecognition, Pcm, Recognition, SpeechRecognizer
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.perception.senses import Listening, ModelRecognizer
@@ -30,14 +30,14 @@ def find_transcriber(
     """The Whisper for the settings `transcribe` and `ears`: empty for none, several, best first,
     if `ears` is "auto". `setting` "on" fetches it if necessary, "auto" uses it if it is there.
 
-    Raises `NoSuchEars`, or `FetchFailed`.
+    Raises `NoSuchRecognizer`, or `FetchFailed`.
     """
     if setting == "off":
         return ()
-    if ears == AUTO_EARS:
-        return candidates(find_ears(TRANSCRIBER, progress), language)
+    if ears == AUTO:
+        return candidates(find_recognizer(TRANSCRIBER, progress), language)
     if ears is not None or setting == "on":
-        return (find_ears(ears or TRANSCRIBER, progress),)
+        return (find_recognizer(ears or TRANSCRIBER, progress),)
     try:
         return (locate(TRANSCRIBER),)
     except WeightsMissing:
@@ -62,22 +62,22 @@ class Captioned:
 class CaptionedRecognizer:
     """A model's `engine.interfaces.SpeechRecognizer`, with words from a Whisper."""
 
-    def __init__(self, ears: ModelRecognizer, words: SpeechRecognizer) -> None:
-        self._ears, self._words = ears, words
+    def __init__(self, recognizer: ModelRecognizer, words: SpeechRecognizer) -> None:
+        self._recognizer, self._words = recognizer, words
 
     def open(self, stream: Stream) -> Captioned:
         """Raises `UnsupportedInput` if the model cannot hear."""
-        return Captioned(self._ears.open(stream), self._words.open(stream))
+        return Captioned(self._recognizer.open(stream), self._words.open(stream))
 
-    def hear_many(
+    def recognize_batch(
         self, utterances: Sequence[Captioned], pcms: Sequence[Pcm]
     ) -> list[EmbeddedRecognition]:
-        heard = self._ears.hear_many([u.listening for u in utterances], pcms)
-        words = self._words.hear_many([u.words for u in utterances], pcms)
+        heard = self._recognizer.recognize_batch([u.listening for u in utterances], pcms)
+        words = self._words.recognize_batch([u.words for u in utterances], pcms)
         return [_captioned(h, w) for h, w in zip(heard, words, strict=True)]
 
     def finish(self, utterance: Captioned) -> EmbeddedRecognition:
-        heard = self._ears.finish(utterance.listening)
+        heard = self._recognizer.finish(utterance.listening)
         return _captioned(heard, self._words.finish(utterance.words))
 
 

@@ -46,7 +46,7 @@ class ClipEncoder:
         self._last_sound: list[int] = []
         self._last_units: list[UnitTokens] = []
 
-    def hear(self, pcm: Tensor) -> None:
+    def feed(self, pcm: Tensor) -> None:
         """Take [samples] fp32 at 16 kHz. After `finish`, this continues the clip."""
         self._finished, self._heard = False, True
         out = self._model.encode_audio(pcm, self._audio, False)

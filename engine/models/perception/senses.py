@@ -47,13 +47,13 @@ class ModelRecognizer:
         """Raises `UnsupportedInput` if the model cannot hear."""
         return Listening(self._model, stream.soft, self._tail)
 
-    def hear_many(
+    def recognize_batch(
         self, utterances: Sequence[Listening], pcms: Sequence[Pcm]
     ) -> list[EmbeddedRecognition]:
         """Runs one after the other: an encoder's windows are large enough to fill the cores."""
         began_s = time.monotonic()
         for utterance, pcm in zip(utterances, pcms, strict=True):
-            utterance.hear(torch.from_numpy(np.ascontiguousarray(pcm)))
+            utterance.feed(torch.from_numpy(np.ascontiguousarray(pcm)))
         took_ms = (time.monotonic() - began_s) * 1e3
         return [_heard(utterance, took_ms) for utterance in utterances]
 

@@ -272,7 +272,7 @@ async def transcribe(url: str) -> str:
 
 
 async def speech_to_text() -> str:
-    """Words of the scripted ears."""
+    """Words of the scripted recogniser."""
     return steps.scripted_words(await transcribe(steps.FAKE_URL))
 
 

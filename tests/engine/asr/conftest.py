@@ -61,7 +61,7 @@ def whisper_tokens(whisper_dir: Path) -> WhisperTokens:
 
 
 @pytest.fixture(scope="session")
-def ears(whisper_dir: Path) -> WhisperRecognizer:
+def recognizer(whisper_dir: Path) -> WhisperRecognizer:
     return WhisperRecognizer.load(whisper_dir)
 
 

@@ -1,4 +1,4 @@
-"""`python -m tests.engine.asr.heard_bits`: what the ears make of one recording, bit by bit.
+"""`python -m tests.engine.asr.heard_bits`: what the recogniser makes of one recording, bit by bit.
 
 One JSON object: a digest of each stage's numbers, and the words with their probabilities, chunk by
 chunk, at several chunk sizes. Run in processes of their own by `test_every_processor`, under the
@@ -60,13 +60,16 @@ def stages(checkpoint: Checkpoint, samples: Tensor) -> dict[str, str]:
     return {name: digest(tensor) for name, tensor in numbers.items()}
 
 
-def words(ears: WhisperRecognizer, samples: npt.NDArray[np.float32]) -> dict[str, object]:
+def words(recognizer: WhisperRecognizer, samples: npt.NDArray[np.float32]) -> dict[str, object]:
     """For each chunk size, what was said after each chunk and at the end, with probabilities."""
     said: dict[str, object] = {}
     for chunk_ms in CHUNKS_MS:
-        utterance, step = ears.open(), chunk_ms * 16
-        heard = [ears.hear(utterance, samples[i : i + step]) for i in range(0, len(samples), step)]
-        heard.append(ears.finish(utterance))
+        utterance, step = recognizer.open(), chunk_ms * 16
+        heard = [
+            recognizer.recognize(utterance, samples[i : i + step])
+            for i in range(0, len(samples), step)
+        ]
+        heard.append(recognizer.finish(utterance))
         said[str(chunk_ms)] = [(h.committed, h.tentative, h.likely) for h in heard]
     return said
 

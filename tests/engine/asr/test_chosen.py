@@ -10,9 +10,14 @@ import pytest
 
 from headstart.engine.asr import chosen
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import candidates, find_ears, load_best, load_ears
+from headstart.engine.asr.chosen import candidates, find_recognizer, load_best, load_recognizer
 from headstart.engine.asr.chunk_timing import ChunkTimer
-from headstart.engine.asr.errors import BadEars, EnglishOnly, NoSuchEars, UnknownLanguage
+from headstart.engine.asr.errors import (
+    BadRecognizer,
+    EnglishOnly,
+    NoSuchRecognizer,
+    UnknownLanguage,
+)
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.weights import WeightsMissing, whispers
 from tests.engine.asr.whisper_dirs import SPECIALS, Kind, write_tokenizer, write_whisper
@@ -23,36 +28,42 @@ def test_a_folder_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert find_ears(str(tmp_path / "mine")) == find_ears("mine") == find_ears("~/mine")
+    assert (
+        find_recognizer(str(tmp_path / "mine"))
+        == find_recognizer("mine")
+        == find_recognizer("~/mine")
+    )
 
 
 @pytest.mark.weights
 def test_weights_are_found_by_name(whisper_dir: Path) -> None:
-    """The packaged ears can be named."""
-    assert find_ears("whisper-tiny.en") == whisper_dir
+    """The packaged recognisers can be named."""
+    assert find_recognizer("whisper-tiny.en") == whisper_dir
 
 
 @pytest.mark.parametrize("name", ["no-such-folder", "smollm2-135m"])
 def test_neither_folder_nor_ears(name: str) -> None:
-    """What may be named is listed; weights of another kind are no ears."""
-    with pytest.raises(NoSuchEars, match=f"--ears {name}: there is no such folder.*whisper-tiny"):
-        find_ears(name)
+    """What may be named is listed; weights of another kind are no recogniser."""
+    with pytest.raises(
+        NoSuchRecognizer, match=f"--ears {name}: there is no such folder.*whisper-tiny"
+    ):
+        find_recognizer(name)
 
 
 def test_a_good_directory_hears(tmp_path: Path) -> None:
     """In a language that it knows; one that it does not know is named."""
     write_whisper(tmp_path)
-    assert "3 languages" in load_ears(tmp_path, "de").about
+    assert "3 languages" in load_recognizer(tmp_path, "de").about
     with pytest.raises(UnknownLanguage, match="'fr'"):
-        load_ears(tmp_path, "fr")
+        load_recognizer(tmp_path, "fr")
 
 
 def test_english_only_refuses_other_languages(tmp_path: Path) -> None:
     """And says what can be done."""
     write_whisper(tmp_path, Kind(multilingual=False))
-    assert "English only" in load_ears(tmp_path, "auto").about
+    assert "English only" in load_recognizer(tmp_path, "auto").about
     with pytest.raises(EnglishOnly, match="set ears_language to en, or choose a multilingual"):
-        load_ears(tmp_path, "de")
+        load_recognizer(tmp_path, "de")
 
 
 def _lose_tokenizer(folder: Path) -> None:
@@ -93,8 +104,10 @@ def test_a_faulty_directory_is_one_sentence(
     """Where it is, what was expected and what came, and what a folder must hold."""
     write_whisper(tmp_path, Kind(sharded=True))
     spoil(tmp_path)
-    with pytest.raises(BadEars, match=f"the ears in .* cannot be used: .*{cause}.*; --ears takes"):
-        load_ears(tmp_path)
+    with pytest.raises(
+        BadRecognizer, match=f"the ears in .* cannot be used: .*{cause}.*; --ears takes"
+    ):
+        load_recognizer(tmp_path)
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,8 +117,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         raise PermissionError(13, "Permission denied", "config.json")
 
     monkeypatch.setattr("headstart.engine.asr.chosen.WhisperRecognizer.load", refuse)
-    with pytest.raises(BadEars, match=r"config\.json: Permission denied"):
-        load_ears(tmp_path)
+    with pytest.raises(BadRecognizer, match=r"config\.json: Permission denied"):
+        load_recognizer(tmp_path)
 
 
 TWO = Demand(sessions=2, chunk_ms=500)
@@ -130,7 +143,7 @@ def _names(own: Path, language: str = "en") -> list[str]:
 
 
 def test_auto_tries_what_is_fetched_the_largest_first(tmp_path: Path, fetched: set[str]) -> None:
-    """The model's own ears come last."""
+    """The model's own recogniser comes last."""
     assert _names(tmp_path / "whisper-tiny.en") == ["whisper-base", "whisper-tiny.en"]
     assert _names(tmp_path / "whisper-base") == ["whisper-base"]
 
@@ -207,5 +220,5 @@ def test_faulty_better_ears_do_not_stop_the_start(
     _scripted_timer(monkeypatch, 60.0)
     assert load_best((tmp_path / "better", tmp_path / "own"), "de", TWO).directory.name == "own"
     assert "the ears in" in caplog.text
-    with pytest.raises(BadEars):
+    with pytest.raises(BadRecognizer):
         load_best((tmp_path / "better",), "de", TWO)

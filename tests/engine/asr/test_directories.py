@@ -118,9 +118,9 @@ def test_the_words(case: Case, audio: Tensor, code: str) -> None:
 
 def test_packed_it_hears(case: Case) -> None:
     """As it is served, in int8, it takes in sound and speaks of all of it."""
-    ears = WhisperRecognizer.load(case.directory)
-    utterance = ears.open()
+    recognizer = WhisperRecognizer.load(case.directory)
+    utterance = recognizer.open()
     sound = np.random.default_rng(1).normal(0, 0.1, 16_000).astype(np.float32)
     for start in range(0, len(sound), 4_000):
-        ears.hear(utterance, sound[start : start + 4_000])
-    assert ears.finish(utterance).audio_tokens == 50
+        recognizer.recognize(utterance, sound[start : start + 4_000])
+    assert recognizer.finish(utterance).audio_tokens == 50

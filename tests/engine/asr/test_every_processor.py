@@ -90,17 +90,20 @@ def test_the_bits_and_the_words_are_the_same(here: Any, setting: str) -> None:
     ],
 )
 def test_a_step_of_the_samples_turns_no_word(
-    ears: WhisperRecognizer, clip: Callable[[str], npt.NDArray[np.float32]], name: str, words: str
+    recognizer: WhisperRecognizer,
+    clip: Callable[[str], npt.NDArray[np.float32]],
+    name: str,
+    words: str,
 ) -> None:
     """The clips that tests assert words of are resampled by FFmpeg, which may round otherwise on
     another processor: those words have a margin of a step of sixteen bits, either way, anywhere."""
     sound, random = clip(name), np.random.default_rng(0)
     for _ in range(2):
         steps = random.integers(-1, 2, len(sound)).astype(np.float32) * np.float32(2**-15)
-        utterance = ears.open()
+        utterance = recognizer.open()
         for start in range(0, len(sound), 8000):
-            ears.hear(utterance, (sound + steps)[start : start + 8000])
-        assert ears.finish(utterance).committed == words
+            recognizer.recognize(utterance, (sound + steps)[start : start + 8000])
+        assert recognizer.finish(utterance).committed == words
 
 
 def test_the_bits_are_those_of_other_machines(here: Any) -> None:

@@ -26,27 +26,29 @@ pytestmark = pytest.mark.weights
 Sound = npt.NDArray[np.float32]
 
 
-def _hear(ears: WhisperRecognizer, sound: Sound, draft: tuple[int, ...] = ()) -> Decoded:
+def _hear(recognizer: WhisperRecognizer, sound: Sound, draft: tuple[int, ...] = ()) -> Decoded:
     with torch.inference_mode():
-        return ears._final.hear(sound, ears._language, (), draft, StageClock())[0]
+        return recognizer._final.recognize(sound, recognizer._language, (), draft, StageClock())[0]
 
 
 def test_it_says_what_the_same_whisper_says_offline(
-    whisper_dir: Path, ears: WhisperRecognizer
+    whisper_dir: Path, recognizer: WhisperRecognizer
 ) -> None:
     """On the bundled clips, words for words, those that speak without pause for 20 s too."""
     offline, spell = Offline(whisper_dir, "en"), normaliser("en")
     for name in ("capital.wav", "followup.wav", "monologue.ogg"):
         sound = load_f32(CLIPS / name, 16_000)[: 28 * 16_000]
-        said = ears._tokens.text(_hear(ears, sound).tokens)
+        said = recognizer._tokens.text(_hear(recognizer, sound).tokens)
         assert spell(said) == spell(offline.transcribe(sound))
 
 
-def test_a_good_draft_is_one_pass(ears: WhisperRecognizer, clip: Callable[[str], Sound]) -> None:
+def test_a_good_draft_is_one_pass(
+    recognizer: WhisperRecognizer, clip: Callable[[str], Sound]
+) -> None:
     """What was heard already costs one pass of the decoder, and the words are the same."""
     sound = clip("capital.wav")
-    plain = _hear(ears, sound)
-    drafted = _hear(ears, sound, plain.tokens)
+    plain = _hear(recognizer, sound)
+    drafted = _hear(recognizer, sound, plain.tokens)
     assert (drafted.tokens, drafted.logprobs) == (plain.tokens, plain.logprobs)
     assert (plain.passes, drafted.passes) == (len(plain.tokens) + 1, 1)
 
@@ -70,22 +72,24 @@ def joe() -> Say:
 
 
 @pytest.mark.parametrize("text", REPEATED)
-def test_who_repeats_is_written_as_they_spoke(ears: WhisperRecognizer, joe: Say, text: str) -> None:
+def test_who_repeats_is_written_as_they_spoke(
+    recognizer: WhisperRecognizer, joe: Say, text: str
+) -> None:
     """Neither are words said again taken for a loop, nor do numbers gain digits."""
     spell, resampler = normaliser("en"), StreamResampler(RATE_HZ, 16_000)
     pcm = resampler.feed_pcm(in_a_room(joe(Line(text))).tobytes()) + resampler.flush_pcm()
     sound = np.frombuffer(pcm, "<i2").astype(np.float32) * np.float32(2**-15)
-    utterance = ears.open()
+    utterance = recognizer.open()
     for start in range(0, len(sound), 8000):
-        ears.hear(utterance, sound[start : start + 8000])
-    heard = re.sub("[^a-z0-9 ]", "", spell(ears.finish(utterance).text))
+        recognizer.recognize(utterance, sound[start : start + 8000])
+    heard = re.sub("[^a-z0-9 ]", "", spell(recognizer.finish(utterance).text))
     assert heard.replace(" ", "") == re.sub("[^a-z0-9]", "", spell(text))
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.02, 0.3, 25.0, 27.99, 28.0])
-def test_sounds_of_any_length_fit(ears: WhisperRecognizer, seconds: float) -> None:
+def test_sounds_of_any_length_fit(recognizer: WhisperRecognizer, seconds: float) -> None:
     """From some samples to the longest, the encoder's 30 s are enough."""
     random = np.random.default_rng(0)
     sound = (random.standard_normal(int(seconds * 16_000)) * 1e-3).astype(np.float32)
-    decoded = _hear(ears, sound)
-    assert ears._final.is_silence(decoded) or not decoded.tokens
+    decoded = _hear(recognizer, sound)
+    assert recognizer._final.is_silence(decoded) or not decoded.tokens

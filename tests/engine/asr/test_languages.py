@@ -72,10 +72,10 @@ def test_the_likeliest_language_is_found(checkpoint: Checkpoint, tokens: Whisper
 
 def test_auto_settles_on_a_language(checkpoint: Checkpoint, tokens: WhisperTokens) -> None:
     """Each utterance gets the language that it sounds like, while no word of it is sure."""
-    ears = WhisperRecognizer(checkpoint, tokens, language=AUTO)
-    utterance = ears.open()
+    recognizer = WhisperRecognizer(checkpoint, tokens, language=AUTO)
+    utterance = recognizer.open()
     noise = np.random.default_rng(3).normal(0, 0.1, 16_000).astype(np.float32)
-    ears.hear(utterance, noise)
+    recognizer.recognize(utterance, noise)
     assert utterance.language in tokens.languages
     assert utterance.language.code in LANGUAGES
 
@@ -87,22 +87,22 @@ def test_auto_shows_no_word_before_the_language_is_sure(
     as sure. After four seconds the likeliest one is taken."""
     german, chinese = (one for one in tokens.languages if one.code in ("de", "zh"))
     answers = [(chinese, 0.99), (chinese, 0.6), (german, 0.9), (chinese, 0.7), (chinese, 0.85)]
-    ears = WhisperRecognizer(checkpoint, tokens, language=AUTO)
-    assert ears._detector is not None
+    recognizer = WhisperRecognizer(checkpoint, tokens, language=AUTO)
+    assert recognizer._detector is not None
     script = iter(answers)
-    monkeypatch.setattr(ears._detector, "detect", lambda sounds: [next(script)])
-    utterance, states = ears.open(), []
+    monkeypatch.setattr(recognizer._detector, "detect", lambda sounds: [next(script)])
+    utterance, states = recognizer.open(), []
     noise = np.random.default_rng(3).normal(0, 0.1, 40_000).astype(np.float32)
     for at in range(0, len(noise), 8_000):
-        heard = ears.hear(utterance, noise[at : at + 8_000])
+        heard = recognizer.recognize(utterance, noise[at : at + 8_000])
         states.append((utterance.language.code, utterance.language_sure))
         assert utterance.language_sure or not heard.text
     assert states == [("zh", False), ("zh", False), ("de", True), ("de", True), ("zh", True)]
-    doubtful = ears.open()
-    monkeypatch.setattr(ears._detector, "detect", lambda sounds: [(chinese, 0.3)])
+    doubtful = recognizer.open()
+    monkeypatch.setattr(recognizer._detector, "detect", lambda sounds: [(chinese, 0.3)])
     for _ in range(4):
         assert not doubtful.language_sure
-        ears.hear(doubtful, noise[:16_000])
+        recognizer.recognize(doubtful, noise[:16_000])
     assert (doubtful.language, doubtful.language_sure) == (chinese, True)
 
 
@@ -111,6 +111,8 @@ def test_auto_is_english_where_nothing_else_is_known(
     whisper_dir: Path, clip: Callable[[str], npt.NDArray[np.float32]]
 ) -> None:
     """An English-only Whisper is not asked, and hears as ever."""
-    ears = WhisperRecognizer.load(whisper_dir, language=AUTO)
-    utterance = ears.open()
-    assert ears.finish(utterance, clip("capital.wav")).text == "What is the capital of France?"
+    recognizer = WhisperRecognizer.load(whisper_dir, language=AUTO)
+    utterance = recognizer.open()
+    assert (
+        recognizer.finish(utterance, clip("capital.wav")).text == "What is the capital of France?"
+    )

@@ -37,11 +37,13 @@ pytestmark = pytest.mark.weights
 
 
 def _hear(
-    ears: WhisperRecognizer, sound: Sound, chunk_ms: int
+    recognizer: WhisperRecognizer, sound: Sound, chunk_ms: int
 ) -> tuple[OpenRecognition, list[Recognized]]:
-    utterance = ears.open()
+    utterance = recognizer.open()
     step = chunk_ms * 16
-    heard = [ears.hear(utterance, sound[i : i + step]) for i in range(0, len(sound), step)]
+    heard = [
+        recognizer.recognize(utterance, sound[i : i + step]) for i in range(0, len(sound), step)
+    ]
     return utterance, heard
 
 
@@ -65,48 +67,52 @@ def monologue(clip: Clip) -> Sound:
 
 @pytest.fixture(scope="module")
 def long_run(
-    ears: WhisperRecognizer, monologue: Sound
+    recognizer: WhisperRecognizer, monologue: Sound
 ) -> tuple[Recognized, list[Recognized], list[int]]:
     """The final words of the monologue, what was said on the way, and frames held each time."""
-    utterance = ears.open()
+    utterance = recognizer.open()
     heard, held = [], []
     step = 24_000
     for start in range(0, len(monologue), step):
-        heard.append(ears.hear(utterance, monologue[start : start + step]))
+        heard.append(recognizer.recognize(utterance, monologue[start : start + step]))
         held.append(utterance.window_frames)
-    return ears.finish(utterance), heard, held
+    return recognizer.finish(utterance), heard, held
 
 
 @pytest.mark.parametrize("chunk_ms", [200, 500, 1000, 3000])
 def test_any_chunking_hears_the_question(
-    ears: WhisperRecognizer, question: Sound, chunk_ms: int
+    recognizer: WhisperRecognizer, question: Sound, chunk_ms: int
 ) -> None:
     """Whatever the chunks, the final words are those that were said, with case and punctuation."""
-    utterance, _ = _hear(ears, question, chunk_ms)
-    final = ears.finish(utterance)
+    utterance, _ = _hear(recognizer, question, chunk_ms)
+    final = recognizer.finish(utterance)
     assert (final.committed, final.tentative) == (QUESTION, "")
     assert final.audio_tokens == -(-len(question) // 320)
 
 
 @pytest.mark.parametrize("chunk_ms", [400, 500, 700, 1000])
-def test_any_chunking_hears_what_a_browser_sends(ears: WhisperRecognizer, chunk_ms: int) -> None:
+def test_any_chunking_hears_what_a_browser_sends(
+    recognizer: WhisperRecognizer, chunk_ms: int
+) -> None:
     """The question by microphone and call, louder and rougher than the clip: words committed of
     its beginning do not mislead about its end."""
-    utterance, _ = _hear(ears, load_f32(CAPTURED / "question-by-webrtc.wav", 16_000), chunk_ms)
-    assert ears.finish(utterance).committed == QUESTION
+    utterance, _ = _hear(
+        recognizer, load_f32(CAPTURED / "question-by-webrtc.wav", 16_000), chunk_ms
+    )
+    assert recognizer.finish(utterance).committed == QUESTION
 
 
-def test_words_show_while_spoken(ears: WhisperRecognizer, question: Sound) -> None:
+def test_words_show_while_spoken(recognizer: WhisperRecognizer, question: Sound) -> None:
     """Before the clip ends, most of its words have been shown."""
-    _, heard = _hear(ears, question[: int(1.9 * 16_000)], 300)
+    _, heard = _hear(recognizer, question[: int(1.9 * 16_000)], 300)
     assert "What is the capital" in heard[-1].text
 
 
-def test_what_is_shown_goes_on(ears: WhisperRecognizer, question: Sound, clip: Clip) -> None:
+def test_what_is_shown_goes_on(recognizer: WhisperRecognizer, question: Sound, clip: Clip) -> None:
     """Over a pause between two questions each text shown begins with the one before, so nothing
     that was read of it is read again: a question mark is shown when other words are behind it."""
     two = np.concatenate((question, np.zeros(12_000, np.float32), clip("followup.wav")))
-    _, heard = _hear(ears, two, 500)
+    _, heard = _hear(recognizer, two, 500)
     for before, after in itertools.pairwise(heard):
         assert after.text.startswith(before.text)
         assert not after.tentative or after.tentative[-1].isalnum()
@@ -114,51 +120,51 @@ def test_what_is_shown_goes_on(ears: WhisperRecognizer, question: Sound, clip: C
 
 
 @pytest.mark.usefixtures("our_kernels")
-def test_same_sound_same_words(ears: WhisperRecognizer, question: Sound) -> None:
+def test_same_sound_same_words(recognizer: WhisperRecognizer, question: Sound) -> None:
     """Nothing but the sound decides: run again, and on two threads, all is the same."""
-    first = [(h.committed, h.tentative) for h in _hear(ears, question, 500)[1]]
+    first = [(h.committed, h.tentative) for h in _hear(recognizer, question, 500)[1]]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        second = [(h.committed, h.tentative) for h in _hear(ears, question, 500)[1]]
+        second = [(h.committed, h.tentative) for h in _hear(recognizer, question, 500)[1]]
     finally:
         torch.set_num_threads(before)
     assert first == second
 
 
-def test_utterances_do_not_meet(ears: WhisperRecognizer, question: Sound, clip: Clip) -> None:
+def test_utterances_do_not_meet(recognizer: WhisperRecognizer, question: Sound, clip: Clip) -> None:
     """Two utterances heard by turns say what each says alone."""
     other = clip("followup.wav")
-    one, two = ears.open(), ears.open()
+    one, two = recognizer.open(), recognizer.open()
     for start in range(0, max(len(question), len(other)), 8000):
-        ears.hear(one, question[start : start + 8000])
-        ears.hear(two, other[start : start + 8000])
-    assert ears.finish(one).committed == QUESTION
-    assert ears.finish(two).committed == "And which river runs through it?"
+        recognizer.recognize(one, question[start : start + 8000])
+        recognizer.recognize(two, other[start : start + 8000])
+    assert recognizer.finish(one).committed == QUESTION
+    assert recognizer.finish(two).committed == "And which river runs through it?"
 
 
 @pytest.mark.usefixtures("our_kernels")
 def test_hearing_together_is_hearing_alone(
-    ears: WhisperRecognizer, question: Sound, clip: Clip
+    recognizer: WhisperRecognizer, question: Sound, clip: Clip
 ) -> None:
     """Chunks of two utterances in one call, of different lengths too: each says what it says alone,
     to the last probability."""
     sounds = [question, clip("followup.wav")]
-    alone = [_hear(ears, sound, 500)[0] for sound in sounds]
-    together = [ears.open(), ears.open()]
+    alone = [_hear(recognizer, sound, 500)[0] for sound in sounds]
+    together = [recognizer.open(), recognizer.open()]
     for start in range(0, max(map(len, sounds)), 8000):
         chunks = [sound[start : start + 8000] for sound in sounds]
         speaking = [(u, c) for u, c in zip(together, chunks, strict=True) if len(c)]
-        ears.hear_many([u for u, _ in speaking], [c for _, c in speaking])
+        recognizer.recognize_batch([u for u, _ in speaking], [c for _, c in speaking])
     assert [u.agreement for u in together] == [u.agreement for u in alone]
 
 
 def test_a_chunk_of_long_speech_costs_what_one_of_short_speech_does(
-    ears: WhisperRecognizer, monologue: Sound
+    recognizer: WhisperRecognizer, monologue: Sound
 ) -> None:
     """From the third second on no more than three seconds are encoded anew, but when the window
     has just slid."""
-    _, heard = _hear(ears, monologue[: 16_000 * 12], 500)
+    _, heard = _hear(recognizer, monologue[: 16_000 * 12], 500)
     assert max(h.window_positions for h in heard) > 550
     assert max(h.encoded_positions for h in heard) <= 155
 
@@ -205,103 +211,111 @@ def test_unbroken_speech_is_understood(
 
 @pytest.fixture(scope="module")
 def wholes(
-    ears: WhisperRecognizer, question: Sound, monologue: Sound, clip: Clip
+    recognizer: WhisperRecognizer, question: Sound, monologue: Sound, clip: Clip
 ) -> list[tuple[Sound, Recognized]]:
     """Sounds of up to 28 s, and what is made of each at once, with nothing said of it before."""
     captured = load_f32(CAPTURED / "question-by-webrtc.wav", 16_000)
     quiet = np.zeros(8000, np.float32)
     two = np.concatenate((question, quiet, clip("followup.wav")))
     sounds = [question, clip("followup.wav"), captured, two, monologue[: 16_000 * 27]]
-    return [(sound, ears.finish(ears.open(), sound)) for sound in sounds]
+    return [(sound, recognizer.finish(recognizer.open(), sound)) for sound in sounds]
 
 
 @pytest.mark.parametrize("chunk_ms", [170, 400, 500, 1000])
 def test_final_equals_whole(
-    ears: WhisperRecognizer, wholes: list[tuple[Sound, Recognized]], chunk_ms: int
+    recognizer: WhisperRecognizer, wholes: list[tuple[Sound, Recognized]], chunk_ms: int
 ) -> None:
     """However the sound was cut, and whatever was thought of it on the way, the final words are
     those of the whole, to the last bit of how likely they are, and so are the aligned ones."""
     for sound, whole in wholes:
-        utterance, _ = _hear(ears, sound, chunk_ms)
-        final = ears.finish(utterance)
+        utterance, _ = _hear(recognizer, sound, chunk_ms)
+        final = recognizer.finish(utterance)
         assert (final.committed, final.likely) == (whole.committed, whole.likely)
-        assert "".join(word for word, _ in ears.align(sound)).strip() == whole.committed
+        assert "".join(word for word, _ in recognizer.align(sound)).strip() == whole.committed
 
 
 @pytest.mark.parametrize("pauses_ms", [(500,), (700, 1400, 2100)])
 def test_final_equals_whole_after_pauses(
-    ears: WhisperRecognizer, wholes: list[tuple[Sound, Recognized]], pauses_ms: tuple[int, ...]
+    recognizer: WhisperRecognizer,
+    wholes: list[tuple[Sound, Recognized]],
+    pauses_ms: tuple[int, ...],
 ) -> None:
     """Final passes in mid-speech, at short silences after which it went on, do not change it."""
     for sound, whole in wholes[:4]:
-        utterance = ears.open()
+        utterance = recognizer.open()
         for start_ms in range(0, len(sound) // 16, 100):
-            ears.hear(utterance, sound[start_ms * 16 : start_ms * 16 + 1600])
+            recognizer.recognize(utterance, sound[start_ms * 16 : start_ms * 16 + 1600])
             if start_ms in pauses_ms:
-                ears.finish(utterance)
-        final = ears.finish(utterance)
+                recognizer.finish(utterance)
+        final = recognizer.finish(utterance)
         assert (final.committed, final.likely) == (whole.committed, whole.likely)
 
 
-def test_a_draft_does_not_change_the_final_words(ears: WhisperRecognizer, question: Sound) -> None:
+def test_a_draft_does_not_change_the_final_words(
+    recognizer: WhisperRecognizer, question: Sound
+) -> None:
     """Not even one of other words: what a chunk was taken for is no argument."""
-    plain, misled = ears.open(), ears.open()
+    plain, misled = recognizer.open(), recognizer.open()
     for utterance in (plain, misled):
-        ears.hear(utterance, question)
-    wrong = tuple(Word(f" {w}", ears._tokens.encode(f" {w}"), -0.1) for w in ("What", "a", "day"))
+        recognizer.recognize(utterance, question)
+    wrong = tuple(
+        Word(f" {w}", recognizer._tokens.encode(f" {w}"), -0.1) for w in ("What", "a", "day")
+    )
     misled.agreement = Agreement(wrong[:2], (Hypothesis(wrong[2:], misled.at_ms),))
-    final = ears.finish(misled)
-    assert (final.committed, final.likely) == (QUESTION, ears.finish(plain).likely)
+    final = recognizer.finish(misled)
+    assert (final.committed, final.likely) == (QUESTION, recognizer.finish(plain).likely)
 
 
-def test_after_a_final_pass_speech_goes_on(ears: WhisperRecognizer, question: Sound) -> None:
+def test_after_a_final_pass_speech_goes_on(recognizer: WhisperRecognizer, question: Sound) -> None:
     """Committed words that the final pass has too stay committed, with its case and punctuation;
     one that it has otherwise is open again."""
-    utterance, _ = _hear(ears, question[:24_000], 500)
-    final = ears.finish(utterance)
+    utterance, _ = _hear(recognizer, question[:24_000], 500)
+    final = recognizer.finish(utterance)
     assert final.committed
-    again = ears.finish(utterance)
+    again = recognizer.finish(utterance)
     assert (again.committed, again.likely) == (final.committed, final.likely)
-    wrong = tuple(Word(f" {w}", ears._tokens.encode(f" {w}"), -0.1) for w in ("what", "us"))
+    wrong = tuple(Word(f" {w}", recognizer._tokens.encode(f" {w}"), -0.1) for w in ("what", "us"))
     utterance.agreement = Agreement(wrong)
-    heard = ears.hear(utterance, question[24_000:28_000])
+    heard = recognizer.recognize(utterance, question[24_000:28_000])
     assert heard.text.startswith("What is")
-    ears.hear(utterance, question[28_000:])
-    assert ears.finish(utterance).committed == QUESTION
+    recognizer.recognize(utterance, question[28_000:])
+    assert recognizer.finish(utterance).committed == QUESTION
 
 
-def test_of_long_speech_the_end_is_heard_again(ears: WhisperRecognizer, monologue: Sound) -> None:
+def test_of_long_speech_the_end_is_heard_again(
+    recognizer: WhisperRecognizer, monologue: Sound
+) -> None:
     """Of 40 s the words whose sound is gone stay as they were; what is heard again is at most 28 s
     and begins where a window was cut."""
-    utterance, _ = _hear(ears, monologue, 1500)
+    utterance, _ = _hear(recognizer, monologue, 1500)
     settled = utterance.settled
     start = utterance.recording.start
     assert start.sample > 0
     assert 10 * 16_000 < len(utterance.recording.whole()) <= 28 * 16_000
-    final = ears.finish(utterance)
+    final = recognizer.finish(utterance)
     assert final.committed.startswith(text_of(settled[: start.words]).strip())
     assert utterance.recording.samples == len(monologue)
 
 
-def test_finish_takes_the_last_samples(ears: WhisperRecognizer, question: Sound) -> None:
+def test_finish_takes_the_last_samples(recognizer: WhisperRecognizer, question: Sound) -> None:
     """Sound that comes with the end is heard, and costs one pass."""
-    utterance, _ = _hear(ears, question[:24_000], 500)
-    assert ears.finish(utterance, question[24_000:]).committed == QUESTION
+    utterance, _ = _hear(recognizer, question[:24_000], 500)
+    assert recognizer.finish(utterance, question[24_000:]).committed == QUESTION
 
 
-def test_a_second_finish_costs_nothing(ears: WhisperRecognizer, question: Sound) -> None:
+def test_a_second_finish_costs_nothing(recognizer: WhisperRecognizer, question: Sound) -> None:
     """The endpoint behind a hush: no sound came since, and the final words stand already."""
-    utterance, _ = _hear(ears, question, 500)
-    assert sum(ears.finish(utterance).stages_ms.values()) > 0.0
-    assert sum(ears.finish(utterance).stages_ms.values()) == 0.0
+    utterance, _ = _hear(recognizer, question, 500)
+    assert sum(recognizer.finish(utterance).stages_ms.values()) > 0.0
+    assert sum(recognizer.finish(utterance).stages_ms.values()) == 0.0
 
 
 def test_each_word_is_as_likely_as_its_decoder_thinks(
-    ears: WhisperRecognizer, question: Sound
+    recognizer: WhisperRecognizer, question: Sound
 ) -> None:
     """A number for each word as spaces part them, on the way and at the end."""
-    utterance, heard = _hear(ears, question, 500)
-    final = ears.finish(utterance)
+    utterance, heard = _hear(recognizer, question, 500)
+    final = recognizer.finish(utterance)
     assert final.committed == QUESTION
     for words in (*heard, final):
         assert len(words.likely) == len(words.text.split())
@@ -310,7 +324,7 @@ def test_each_word_is_as_likely_as_its_decoder_thinks(
 
 
 @pytest.mark.parametrize("kind", ["silence", "faint", "noise", "hum", "clicks"])
-def test_nothing_is_heard_in_nothing(ears: WhisperRecognizer, kind: str) -> None:
+def test_nothing_is_heard_in_nothing(recognizer: WhisperRecognizer, kind: str) -> None:
     """Silence and noise give no word, neither on the way nor at the end."""
     random = np.random.default_rng(0)
     noise = random.standard_normal(3 * 16_000)
@@ -322,28 +336,28 @@ def test_nothing_is_heard_in_nothing(ears: WhisperRecognizer, kind: str) -> None
         "hum": 0.1 * np.sin(2 * np.pi * 50 * time_s),
         "clicks": noise * (time_s % 0.4 < 0.01) * 0.3,
     }[kind].astype(np.float32)
-    utterance, heard = _hear(ears, sound, 500)
+    utterance, heard = _hear(recognizer, sound, 500)
     assert [h.text for h in heard] == [""] * len(heard)
-    assert ears.finish(utterance).committed == ""
+    assert recognizer.finish(utterance).committed == ""
 
 
-def test_no_sound_no_words(ears: WhisperRecognizer) -> None:
+def test_no_sound_no_words(recognizer: WhisperRecognizer) -> None:
     """An utterance without a sample, or with hardly any, has nothing to say."""
-    utterance = ears.open()
-    assert ears.finish(utterance).text == ""
-    assert ears.hear(utterance, np.zeros(0, np.float32)).text == ""
-    assert ears.hear(utterance, np.zeros(10, np.float32)).text == ""
-    assert ears.finish(utterance).text == ""
+    utterance = recognizer.open()
+    assert recognizer.finish(utterance).text == ""
+    assert recognizer.recognize(utterance, np.zeros(0, np.float32)).text == ""
+    assert recognizer.recognize(utterance, np.zeros(10, np.float32)).text == ""
+    assert recognizer.finish(utterance).text == ""
 
 
-def test_silence_after_speech_is_dropped(ears: WhisperRecognizer, question: Sound) -> None:
+def test_silence_after_speech_is_dropped(recognizer: WhisperRecognizer, question: Sound) -> None:
     """Silence after speech is given up in time, and the words stay."""
-    utterance, _ = _hear(ears, question, 1000)
+    utterance, _ = _hear(recognizer, question, 1000)
     for _ in range(9):
-        heard = ears.hear(utterance, np.zeros(32_000, np.float32))
+        heard = recognizer.recognize(utterance, np.zeros(32_000, np.float32))
         assert utterance.window_frames <= 2000
     assert heard.text == QUESTION
-    assert ears.finish(utterance).committed == QUESTION
+    assert recognizer.finish(utterance).committed == QUESTION
 
 
 @pytest.mark.parametrize(
@@ -358,13 +372,15 @@ def test_silence_after_speech_is_dropped(ears: WhisperRecognizer, question: Soun
         (np.full(100, np.inf, np.float32), "expected finite numbers, got NaN or infinity"),
     ],
 )
-def test_bad_audio_changes_nothing(ears: WhisperRecognizer, sound: Sound, message: str) -> None:
+def test_bad_audio_changes_nothing(
+    recognizer: WhisperRecognizer, sound: Sound, message: str
+) -> None:
     """What is no sound is refused by name and leaves the utterance as it was."""
-    utterance = ears.open()
+    utterance = recognizer.open()
     with pytest.raises(BadAudio, match=message):
-        ears.hear(utterance, sound)
+        recognizer.recognize(utterance, sound)
     with pytest.raises(BadAudio, match=message):
-        ears.finish(utterance, sound)
+        recognizer.finish(utterance, sound)
     assert utterance.mel.samples == 0
 
 

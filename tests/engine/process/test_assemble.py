@@ -195,8 +195,10 @@ def test_ears_auto_starts_and_says_what_it_chose(paths: ModelPaths) -> None:
     assert whole.info.ears == "whisper-tiny.en"
     assert re.match(r"whisper-tiny\.en takes \d+ ms a chunk", whole.info.ears_reason)
     assert "2 at once, 500 ms chunks" in whole.info.ears_reason
-    ears = whole.engine.parts.services.recognizer
-    assert ears.finish(ears.open(whole.engine.parts.new_stream("quiet"))).committed == ""
+    recognizer = whole.engine.parts.services.recognizer
+    assert (
+        recognizer.finish(recognizer.open(whole.engine.parts.new_stream("quiet"))).committed == ""
+    )
 
 
 def test_a_models_weight_is_that_of_every_part(tmp_path: Path) -> None:

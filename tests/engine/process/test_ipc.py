@@ -13,6 +13,7 @@ import zmq
 
 from headstart.engine import api
 from headstart.engine.process import ipc
+from tests.engine.backends.llm_server.bench import ServerBench
 from tests.engine.fakes import Bench
 
 MODEL = api.ModelInfo("fake", 1, 1, 1, 1, 0.0)
@@ -36,10 +37,10 @@ def receive(socket: zmq.Socket[bytes]) -> api.Event:
     return api.decode_event(socket.recv())
 
 
-def serve(endpoint: str) -> tuple[ipc.GatewayLink, threading.Thread]:
+def serve(endpoint: str, bench: Bench | None = None) -> tuple[ipc.GatewayLink, threading.Thread]:
     """An engine of scripted model services behind a real link, in a thread of its own."""
     ours = ipc.GatewayLink(endpoint)
-    bench = Bench()
+    bench = bench or Bench()
     bench.engine._emit = ours.send
 
     def work() -> None:
@@ -75,9 +76,34 @@ def test_it_says_ready_answers_pings_and_works(tmp_path: Path) -> None:
         assert isinstance(stats, api.Stats)
         assert stats.recent_steps.count >= stats.recent_steps.decode_tokens > 0
         assert stats.recent_steps.prefill_tokens > 0
+        assert stats.llm_server is None
         ours.stopping = True
         thread.join(60)
         assert not thread.is_alive()
+
+
+def test_its_stats_say_what_an_llm_server_was_asked(tmp_path: Path) -> None:
+    """Where one decodes: here one question."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        bench = ServerBench()
+        ours, thread = serve(endpoint, bench)
+        assert isinstance(receive(socket), api.Ready)
+        socket.send(api.encode(api.Open("s", "Hi")))
+        item = api.Item("u", api.Role.USER, (api.Text("one"),))
+        socket.send(api.encode(api.AddItem("s", item)))
+        socket.send(api.encode(api.Respond("s", 1, "a", api.Sampling(repetition_penalty=1.0))))
+        while not isinstance(receive(socket), api.Finished):
+            pass
+        socket.send(api.encode(api.Ping(8)))
+        stats = receive(socket)
+        assert isinstance(stats, api.Stats)
+        assert stats.llm_server is not None
+        assert stats.llm_server.requests["answer"] == 1
+        assert sum(stats.llm_server.prompt_tokens["answer"].values()) > 0
+        ours.stopping = True
+        thread.join(60)
+        assert not thread.is_alive()
+        bench.close()
 
 
 def test_a_gateway_that_comes_later_learns_that_the_engine_is_ready(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ class EmbeddingRecognizer(FakeRecognizer):
         parts = ((Modality.AUDIO, tuple(ids)),)
         return EmbeddedRecognition(parts, parts, {"encode": 1.0})
 
-    def hear_many(self, utterances, pcms):  # type: ignore[no-untyped-def]
+    def recognize_batch(self, utterances, pcms):  # type: ignore[no-untyped-def]
         for ids, pcm in zip(utterances, pcms, strict=True):
             ids += self.stream.soft.intern(np.full((2, 4), len(pcm)) * [[1.0], [2.0]])
         return [self._embedded(ids) for ids in utterances]

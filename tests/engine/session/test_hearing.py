@@ -37,8 +37,8 @@ def test_headroom_ends_before_the_deadline() -> None:
 def test_each_chunk_has_a_trace() -> None:
     """One trace per chunk, with work by length and the session's share; tokens count once."""
     traces = portion(1, 3).traces({"mel": 4.0, "encode": 8.0}, 0.5, 10, 2)
-    assert [ticket.heard_ms["encode"] for ticket in traces] == pytest.approx([1.0, 3.0])
-    reports = [ticket.report("s", 15, 2 * CHUNK_NS) for ticket in traces]
+    assert [trace.heard_ms["encode"] for trace in traces] == pytest.approx([1.0, 3.0])
+    reports = [trace.report("s", 15, 2 * CHUNK_NS) for trace in traces]
     assert [report.prefilled_tokens for report in reports] == [0, 5]
     assert [report.rolled_back_tokens for report in reports] == [0, 2]
     assert [report.samples for report in reports] == [8_000, 24_000]

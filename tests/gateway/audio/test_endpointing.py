@@ -128,7 +128,7 @@ def test_the_models_word_lengthens() -> None:
 
 
 def test_a_message_that_breaks_off_is_looked_at_again() -> None:
-    """Once, after more silence: ears may tell only then that a sentence is over."""
+    """Once, after more silence: the recogniser may tell only then that a sentence is over."""
     policy = semantic("medium")
     assert after(ASK_AGAIN_MS - 20, policy, BREAKS_OFF) is EndpointVerdict.HUSH
     assert after(ASK_AGAIN_MS, policy, BREAKS_OFF) is EndpointVerdict.RECHECK

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headstart.benchmarks import noise
 from headstart.benchmarks import tones as melodies
 from headstart.benchmarks.recordings import CLIPS, load_s16
-from headstart.engine.asr.chosen import load_ears
+from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.weights import ensure
 from headstart.gateway.audio.native import native_audio
@@ -110,8 +110,8 @@ def test_a_voice_behind_a_tone_is_heard_from_its_beginning(kind: str) -> None:
 
 @pytest.mark.weights
 def test_tones_make_no_turn_and_no_word() -> None:
-    """The whole path: packets, listener and ears."""
-    ears: WhisperRecognizer = load_ears(ensure("whisper-tiny.en"), "en")
+    """The whole path: packets, listener and recogniser."""
+    recognizer: WhisperRecognizer = load_recognizer(ensure("whisper-tiny.en"), "en")
     for kind in melodies.KINDS:
-        outcome = noise.listen(ears, noise.make(kind, 6))
+        outcome = noise.listen(recognizer, noise.make(kind, 6))
         assert (outcome.utterances, outcome.turns, outcome.words) == (0, 0, []), kind

@@ -88,9 +88,9 @@ class NumberedSession(EchoSession):
         self.pieces -= 1
         return [ContinueLater()] if self.pieces else self.answered(self.number)
 
-    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
-        assert ticket == self.number
-        return self.answered(ticket)
+    def decoded(self, request_id: int, outcome: Outcome, now_ns: int) -> list[Action]:
+        assert request_id == self.number
+        return self.answered(request_id)
 
 
 def bytes_of(kind: str, number: int) -> bytes:

@@ -78,7 +78,7 @@ class PicturedSession(EchoSession):
             return [Decode(1, (), ordered=True)]
         return super().receive_text(text, now_ns)
 
-    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
+    def decoded(self, request_id: int, outcome: Outcome, now_ns: int) -> list[Action]:
         return super().receive_text("pieces 2", now_ns)
 
 

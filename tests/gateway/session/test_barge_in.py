@@ -73,7 +73,7 @@ def test_a_sign_of_listening_passes(words: str) -> None:
 
 
 def test_a_hum_that_is_heard_as_words_passes() -> None:
-    """Also as three of them: the ears doubt each, so the answer goes on as behind a cough."""
+    """Also as three: the recogniser doubts each, so the answer goes on as behind a cough."""
     bench = answering()
     sing(bench, 420)
     bench.hearing("Yes, I", likely=(0.05, 0.12))

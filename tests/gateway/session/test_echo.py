@@ -55,8 +55,8 @@ def hear(bench: SessionBench, sound: bytes, words: str = "") -> None:
 
 
 def test_an_answer_does_not_interrupt_itself(answer: bytes) -> None:
-    """The ears read it word by word; it plays on without a pause, no event is sent, and behind it
-    there is no turn."""
+    """The recogniser gets it word by word; it plays on without a pause, no event is sent, and
+    behind it there is no turn."""
     bench = answering(answer)
     hear(bench, echo_of(answer, then_ms=1500), "the capital of France")
     assert bench.commands(api.BeginSpeech), "else there was nothing to be mistaken about"

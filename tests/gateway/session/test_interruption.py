@@ -55,7 +55,7 @@ def test_one_word_needs_a_pause_and_two_do_not(said: str, final: bool, meaning: 
 
 
 def test_without_words_length_decides() -> None:
-    """Where the ears give none: short sounds mean nothing once they are over, long ones do."""
+    """Where the recogniser gives none: short sounds mean nothing when they are over, long do."""
     judge = RULE.judge
     assert judge("", 500.0, final=False, wordless=True) is Meaning.UNKNOWN
     assert judge("", 500.0, final=True, wordless=True) is Meaning.NOTHING
@@ -68,10 +68,10 @@ def test_without_words_length_decides() -> None:
         (" NMO,", (0.2,), []),
         (" Make sure,", (0.2, 0.9), []),
         (" Stop.", (0.9,), ["stop"]),
-        (" Stop.", (), ["stop"]),  # ears that don't say how sure they are are believed
+        (" Stop.", (), ["stop"]),  # a recogniser that does not say how sure it is is believed
         (" of course", (0.1, 0.1), []),
         (" Wait a moment", (0.9, 0.3, 0.9), ["wait", "moment"]),
-        (" ... no", (0.1, 0.9), ["no"]),  # a mark is a word to the ears
+        (" ... no", (0.1, 0.9), ["no"]),  # a mark is a word to the recogniser
         (" one two", (0.9,), ["one", "two"]),  # only the first few have a number
     ],
 )
@@ -108,7 +108,7 @@ REAL = [
 def test_hums_that_are_heard_as_words(
     sound: str, heard: str, likely: tuple[float, ...], meaning: Meaning
 ) -> None:
-    """They pass, and short wishes do not, although the ears are less sure of them than of a
+    """They pass, and short wishes do not, although the recogniser is less sure of them than of a
     sentence, and wrong about some."""
     assert RULE.judge(heard, 400.0, final=True, likely=likely) is meaning, sound
 
@@ -133,6 +133,6 @@ def test_a_hum_does_not_sound_like_a_word(
 
 
 def test_words_on_the_way_are_doubted_as_well() -> None:
-    """Two that the ears don't believe are not two words."""
+    """Two that the recogniser does not believe are not two words."""
     assert RULE.judge("Yes I", 400.0, final=False, likely=(0.05, 0.12)) is Meaning.UNKNOWN
     assert RULE.judge("Hold on", 400.0, final=False, likely=(0.6, 0.9)) is Meaning.INTERRUPTION

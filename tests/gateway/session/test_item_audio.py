@@ -35,7 +35,7 @@ def sent_clips(bench: SessionBench) -> dict[str, bytes]:
 
 
 def heard(bench: SessionBench, text: str, *, transcribed: bool = True) -> None:
-    """Play the ears' part for the clip that was sent last."""
+    """Play the recogniser's part for the clip that was sent last."""
     piece = bench.commands(api.Clip)[-1]
     bench.engine(
         api.ClipHeard("sess_test", piece.clip, piece.samples, text, transcribed, final=True)
@@ -194,7 +194,7 @@ def test_a_long_clip_leaves_room_for_others() -> None:
 
 def test_words_that_never_come_are_told() -> None:
     """As a failed transcription, once, and never as an error: the engine lost or down, a piece
-    that it could not take, ears without words."""
+    that it could not take, a recogniser without words."""
     kind = "conversation.item.input_audio_transcription.failed"
     bench = SessionBench()
     bench.update(audio=TRANSCRIBED)

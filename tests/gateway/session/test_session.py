@@ -94,7 +94,7 @@ def test_packet_size_does_not_matter(packet: int) -> None:
     pcm = clip_pcm("capital.wav") + silence_pcm(700) + clip_pcm("followup.wav") + silence_pcm(700)
     runs = []
     for size in (960, packet):
-        bench = SessionBench(interruption="speech")  # nobody plays the ears here
+        bench = SessionBench(interruption="speech")  # nobody plays the recogniser here
         bench.hear(pcm, size, realtime=size != 2)
         told = [
             [type(c).__name__]

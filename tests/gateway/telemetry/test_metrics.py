@@ -18,6 +18,7 @@ from headstart.engine.api import (
     Counts,
     FinishReason,
     Level,
+    LlmServerTotals,
     Span,
     Stats,
     StepTotals,
@@ -288,6 +289,30 @@ def test_steps_are_histograms_and_those_of_another_build_are_left_out() -> None:
     assert page[("headstart_engine_step_seconds_count", "decode")] == 3
     assert page[("headstart_engine_step_sessions_sum", "")] == 3
     assert not any(name == "headstart_engine_step_tokens_count" for name, _ in page)
+
+
+def test_an_llm_server_is_summed_up_where_one_decodes() -> None:
+    """With our own decoder the families are there, without samples."""
+    metrics = Metrics()
+    metrics.engine(stats())
+    page = metrics.page().render()[0].decode()
+    assert "# TYPE headstart_llm_requests_total counter" in page
+    assert not any("_llm_" in name for name, _ in samples(metrics))
+    totals = LlmServerTotals(
+        requests={"warm_up": 7, "answer": 2},
+        cancelled={"warm_up": 1},
+        prompt_tokens={"warm_up": {"computed": 96, "cached": 480}, "answer": {"unknown": 70}},
+        failures={"llm_busy": 2},
+        retries=1,
+    )
+    metrics.engine(stats(llm_server=totals))
+    page_of = samples(metrics)
+    assert page_of[("headstart_llm_requests_total", "warm_up")] == 7
+    assert page_of[("headstart_llm_requests_cancelled_total", "warm_up")] == 1
+    assert page_of[("headstart_llm_prompt_tokens_total", "cached,warm_up")] == 480
+    assert page_of[("headstart_llm_prompt_tokens_total", "unknown,answer")] == 70
+    assert page_of[("headstart_llm_failures_total", "llm_busy")] == 2
+    assert page_of[("headstart_llm_retries_total", "")] == 1
 
 
 def test_error_codes_are_capped() -> None:

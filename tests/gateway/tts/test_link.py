@@ -24,7 +24,7 @@ o.write(pack(Loaded('deaf', 0.1))); o.flush(); time.sleep(60)"
 
 
 class Listener:
-    """One session's ears."""
+    """One session's listener."""
 
     def __init__(self) -> None:
         self.events: list[SynthesisedAudio | ClauseDone] = []

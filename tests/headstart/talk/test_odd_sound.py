@@ -15,7 +15,7 @@ import pytest
 from headstart.benchmarks.conditions import heard_by
 from headstart.benchmarks.listened import of_the_wire
 from headstart.benchmarks.recordings import CLIPS, load_f32
-from headstart.engine.asr.chosen import load_ears
+from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.gateway.errors import FileUndecodable
 from headstart.talk.dialog import Turn
@@ -57,13 +57,13 @@ def play_out(path: Path) -> npt.NDArray[np.int16]:
 
 
 @pytest.fixture(scope="module")
-def ears(whisper_dir: Path) -> WhisperRecognizer:
-    return load_ears(whisper_dir, "en")
+def recognizer(whisper_dir: Path) -> WhisperRecognizer:
+    return load_recognizer(whisper_dir, "en")
 
 
-def transcript(ears: WhisperRecognizer, path: Path) -> str:
-    """Through talk's half, packets, the voice detector and the ears."""
-    return heard_by(ears, of_the_wire(play_out(path).tobytes() + bytes(96_000), 500))
+def transcript(recognizer: WhisperRecognizer, path: Path) -> str:
+    """Through talk's half, packets, the voice detector and the recogniser."""
+    return heard_by(recognizer, of_the_wire(play_out(path).tobytes() + bytes(96_000), 500))
 
 
 SPOKEN: dict[str, Callable[[], Wave]] = {
@@ -84,20 +84,22 @@ SPOKEN: dict[str, Callable[[], Wave]] = {
 
 @pytest.mark.weights
 @pytest.mark.parametrize("kind", sorted(SPOKEN))
-def test_odd_speech_is_heard_right(kind: str, ears: WhisperRecognizer, tmp_path: Path) -> None:
+def test_odd_speech_is_heard_right(
+    kind: str, recognizer: WhisperRecognizer, tmp_path: Path
+) -> None:
     """The question, word for word."""
     path = write_floats(tmp_path / "a.wav", SPOKEN[kind](), RATE_HZ, "pcm_f32le")
-    assert transcript(ears, path) == QUESTION
+    assert transcript(recognizer, path) == QUESTION
 
 
 @pytest.mark.weights
 @pytest.mark.parametrize("rate_hz", [8_000, 11_025, 44_100, 96_000, 192_000])
 def test_speech_at_any_rate_is_heard_right(
-    rate_hz: int, ears: WhisperRecognizer, tmp_path: Path
+    rate_hz: int, recognizer: WhisperRecognizer, tmp_path: Path
 ) -> None:
     """From telephony to studios."""
     path = write_floats(tmp_path / "a.wav", question(rate_hz), rate_hz, "pcm_f32le")
-    assert transcript(ears, path) == QUESTION
+    assert transcript(recognizer, path) == QUESTION
 
 
 def ogg(path: Path, clip: str, rate_hz: int, sides: tuple[int, ...]) -> Path:
@@ -118,12 +120,12 @@ def ogg(path: Path, clip: str, rate_hz: int, sides: tuple[int, ...]) -> Path:
 @pytest.mark.weights
 @pytest.mark.parametrize("sides", [(1, 1), (1, -1), (1,)])
 def test_each_link_of_a_chain_is_heard_right(
-    sides: tuple[int, ...], ears: WhisperRecognizer, tmp_path: Path
+    sides: tuple[int, ...], recognizer: WhisperRecognizer, tmp_path: Path
 ) -> None:
     """Two Ogg files in one, the second with a format of its own: one side inverted, say."""
     first = ogg(tmp_path / "a.ogg", "capital.wav", 48_000, (1, 1))
     second = ogg(tmp_path / "b.ogg", "followup.wav", 16_000, sides)
-    said = transcript(ears, joined(tmp_path / "ab.ogg", first, second))
+    said = transcript(recognizer, joined(tmp_path / "ab.ogg", first, second))
     assert said == f"{QUESTION} {FOLLOW_UP}"
 
 

@@ -263,7 +263,7 @@ def test_memory_is_bounded(feed: FakeFeed, open_dashboard: DashboardOpener, numb
     assert made["oldest"] == f"resp_{number - 2_000}"
     assert made["seen"] == number
     assert made["missed"] == 0
-    assert made["snapshots"] <= 3_960
+    assert made["snapshots"] <= 660
     assert made["slots"] <= 3_300 / 10 + 302
     assert made["n"] == pytest.approx(number / 2, rel=0.01)  # the second of the two hours
 

@@ -56,7 +56,7 @@ export class Heatmap {
   cells() {
     return this.columns.map(({ sketch }) => {
       const rows = new Map();
-      for (const [key, { n }] of sketch.buckets) {
+      for (const [key, n] of sketch.buckets) {
         const row = Math.max(0, Math.floor((key - this.least) / this.perRow));
         rows.set(row, (rows.get(row) ?? 0) + n);
       }

@@ -52,10 +52,13 @@ export function sparkline() {
   );
 }
 
-/** Percent of headroom, 0 to 100 as the height; below 0 in the colour of trouble. */
+/**
+ * Percent of headroom, 0 to 100 as the height; below 0 in the colour of trouble.
+ * @returns {boolean} whether there was enough to draw
+ */
 export function drawSparkline(node, values) {
   const known = values.filter((value) => value !== null);
-  if (known.length < 2) return;
+  if (known.length < 2) return false;
   const x = (i) => (i / (values.length - 1)) * LINE_W;
   const y = (value) => 2 + (LINE_H - 4) * (1 - Math.max(0, Math.min(100, value)) / 100);
   let path = "";
@@ -64,4 +67,5 @@ export function drawSparkline(node, values) {
   });
   setAttribute(node.firstElementChild, "d", path);
   setAttribute(node.firstElementChild, "class", known.at(-1) < 0 ? "line bad" : "line");
+  return true;
 }

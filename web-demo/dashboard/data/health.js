@@ -148,8 +148,8 @@ export function tiles(store) {
   const counted = turns.filter((turn) => turn.counts);
   const budgetMs = store.settings.latency_budget_ms ?? counted.at(-1)?.budgetMs ?? null;
   const sketches = { total: new Sketch(), first_sound: new Sketch() };
-  for (const { id, values } of counted) {
-    for (const [name, ms] of values) sketches[name]?.add(ms, id);
+  for (const { values } of counted) {
+    for (const [name, ms] of values) sketches[name]?.add(ms);
   }
   const all = [
     ["sessions", "Sessions", "sessions", sessions(store)],

@@ -5,7 +5,6 @@ const GAMMA = 1.02;
 const LOG_GAMMA = Math.log(GAMMA);
 const LEAST_MS = 0.01; // whatever is less counts as nothing
 const ZERO = -1_000; // the bucket of nothing
-export const IDS_PER_BUCKET = 4;
 
 // Below so many values a percentile would be one turn's accident.
 export const NEEDED = new Map([
@@ -29,68 +28,57 @@ function middleOf(bucket) {
   return bucket === ZERO ? 0 : Math.sqrt(low * high);
 }
 
-const NO_IDS = Object.freeze([]);
-
 export class Sketch {
   constructor() {
     this.n = 0;
     this.keys = null; // of the buckets, rising; null: not sorted since the last change
-    this.buckets = new Map(); // bucket -> { n, ids }
+    this.buckets = new Map(); // bucket -> how many values
   }
 
-  /** @param {string} id of the turn that the value is of; a bucket keeps the newest four */
-  add(ms, id) {
-    const key = bucketOf(ms);
-    let bucket = this.buckets.get(key);
-    this.keys = null;
-    if (!bucket) this.buckets.set(key, (bucket = { n: 0, ids: [] }));
-    bucket.n += 1;
-    bucket.ids.push(id);
-    if (bucket.ids.length > IDS_PER_BUCKET) bucket.ids.shift();
-    this.n += 1;
+  add(ms) {
+    this.count(bucketOf(ms), 1);
   }
 
   /** Takes back what `add` was told: the turn came again, with more known about it. */
-  remove(ms, id) {
-    const key = bucketOf(ms);
-    const bucket = this.buckets.get(key);
-    if (!bucket) return;
-    this.keys = null;
-    bucket.n -= 1;
-    bucket.ids = bucket.ids.filter((other) => other !== id);
-    if (bucket.n === 0) this.buckets.delete(key);
-    this.n -= 1;
+  remove(ms) {
+    const bucket = bucketOf(ms);
+    if (this.buckets.has(bucket)) this.count(bucket, -1);
   }
 
-  /** Adds another sketch to this one. `withIds`: false for what is only drawn, which is cheaper. */
-  merge(other, withIds = true) {
-    this.n += other.n;
+  /** Adds `n` values to a bucket. */
+  count(bucket, n) {
+    const sum = (this.buckets.get(bucket) ?? 0) + n;
+    if (sum) this.buckets.set(bucket, sum);
+    else this.buckets.delete(bucket);
     this.keys = null;
-    for (const [key, { n, ids }] of other.buckets) {
-      const bucket = this.buckets.get(key);
-      if (!bucket) {
-        this.buckets.set(key, { n, ids: withIds ? ids.slice() : NO_IDS });
-        continue;
-      }
-      bucket.n += n;
-      if (withIds) bucket.ids = [...bucket.ids, ...ids].slice(-IDS_PER_BUCKET);
-    }
+    this.n += n;
+  }
+
+  /** Adds another sketch to this one. */
+  merge(other) {
+    for (const [bucket, n] of other.buckets) this.count(bucket, n);
     return this;
+  }
+
+  /** How many values are in `bucket` or above it. */
+  above(bucket) {
+    let sum = 0;
+    for (const [key, n] of this.buckets) if (key >= bucket) sum += n;
+    return sum;
   }
 
   /**
    * @param {number} q 0 to 1, by nearest rank
-   * @returns {{ms: number, bucket: number, ids: string[]} | null} null for an empty sketch
+   * @returns {{ms: number, bucket: number} | null} null for an empty sketch
    */
   quantile(q) {
     if (this.n === 0) return null;
     const rank = Math.max(1, Math.ceil(q * this.n));
     let seen = 0;
     this.keys ??= [...this.buckets.keys()].sort((a, b) => a - b);
-    for (const key of this.keys) {
-      const { n, ids } = this.buckets.get(key);
-      seen += n;
-      if (seen >= rank) return { ms: middleOf(key), bucket: key, ids };
+    for (const bucket of this.keys) {
+      seen += this.buckets.get(bucket);
+      if (seen >= rank) return { ms: middleOf(bucket), bucket };
     }
     return null;
   }

@@ -4,7 +4,11 @@ import { readTurn } from "./turn.js";
 import { Series } from "./series.js";
 
 export const TURNS_KEPT = 2_000;
-export const SECONDS_KEPT = 3_600;
+const FRESH_MS = 300_000; // for so long each second is kept
+const FRESH_KEPT = 320;
+const COARSE_MS = 10_000; // then one in so long, with the worst of its seconds
+const KEPT_MS = 3_600_000;
+const COARSE_KEPT = 340;
 const ERRORS_KEPT = 1_000;
 const EVENTS_KEPT = 500;
 const CHUNKS_KEPT = 240; // of each open session
@@ -33,6 +37,35 @@ function summaryOf(rows) {
   return { calls: calls.length, ...Object.fromEntries(names.map((name) => [name, worst(name)])) };
 }
 
+// Of a coarse snapshot these are the worst of its seconds; all else is the newest one's.
+const WORST = {
+  steps: ["p95_ms", "max_ms", "queue_max"],
+  loop_lag: ["p50_ms", "p99_ms", "other_ms"],
+  calls: ["lost_share", "jitter_ms", "buffer_ms", "rtt_ms"],
+};
+
+function worst(kind, older, newer) {
+  if (!isRecord(older) || !isRecord(newer)) return newer ?? older;
+  const merged = { ...newer };
+  for (const name of WORST[kind]) {
+    const known = [older[name], newer[name]].filter(finite);
+    if (known.length) merged[name] = Math.max(...known);
+  }
+  return merged;
+}
+
+/** Two snapshots of the same ten seconds as one. */
+function mergedSnapshot(older, newer) {
+  const merged = { ...newer };
+  for (const kind of ["loop_lag", "calls"]) merged[kind] = worst(kind, older[kind], newer[kind]);
+  if (isRecord(newer.engine))
+    merged.engine = {
+      ...newer.engine,
+      steps: worst("steps", older.engine?.steps, newer.engine.steps),
+    };
+  return merged;
+}
+
 export class Store {
   constructor() {
     this.hello = null;
@@ -40,9 +73,10 @@ export class Store {
     this.nowMs = 0; // that of the newest message
     this.turns = new Map(); // id -> turn, oldest first
     this.series = new Series();
-    this.snapshots = []; // without rows, but for the newest
+    this.fresh = []; // snapshots without their rows, one a second, oldest first
+    this.coarse = []; // older ones, one in ten seconds
     this.rows = [];
-    this.sparklines = new Map(); // session -> its newest headrooms
+    this.sparklines = new Map(); // session -> { values: its newest headrooms, seen: of how many }
     this.chunks = new Map(); // session -> its newest `chunk` messages
     this.errors = []; // oldest first
     this.events = []; // of sessions
@@ -61,7 +95,12 @@ export class Store {
   }
 
   get snapshot() {
-    return this.snapshots.at(-1) ?? null;
+    return this.fresh.at(-1) ?? null;
+  }
+
+  /** Of the last hour, oldest first. */
+  get snapshots() {
+    return [...this.coarse, ...this.fresh];
   }
 
   /** Turns from `fromMs` on, oldest first. */
@@ -116,7 +155,8 @@ export class Store {
   clockWentBack() {
     this.nowMs = 0;
     this.series = new Series();
-    this.snapshots = [];
+    this.fresh = [];
+    this.coarse = [];
   }
 
   /** Counts what never came. What the ring brought again was not missed. */
@@ -143,11 +183,11 @@ export class Store {
     if (old && old.revision >= turn.revision) return;
     if (old) {
       turn.atMs = old.atMs; // it stays where it was
-      this.series.remove(old.atMs / 1_000, old.values, old.id);
+      this.series.remove(old.atMs / 1_000, old.values);
     } else {
       this.turnsSeen += 1;
     }
-    this.series.add(turn.atMs / 1_000, turn.values, turn.id);
+    this.series.add(turn.atMs / 1_000, turn.values);
     this.turns.set(turn.id, turn);
     if (this.turns.size > TURNS_KEPT) this.turns.delete(this.turns.keys().next().value);
   }
@@ -158,20 +198,34 @@ export class Store {
       : [];
     const { rows: _, ...rest } = message;
     this.rows = rows;
-    this.snapshots.push({ ...rest, atMs, calls: summaryOf(rows) });
-    keepNewest(this.snapshots, SECONDS_KEPT);
+    this.fresh.push({ ...rest, atMs, calls: summaryOf(rows) });
+    this.age(atMs);
     const open = new Set(rows.map(({ id }) => id));
     for (const { id, state, headroom_percent: headroom } of rows) {
-      if (!this.sparklines.has(id)) this.sparklines.set(id, []);
+      if (!this.sparklines.has(id)) this.sparklines.set(id, { values: [], seen: 0 });
       const line = this.sparklines.get(id);
       const value = finite(headroom) ? headroom : null;
-      if (state !== "speaking" && value === line.at(-1)) continue; // no chunk of it was heard
-      line.push(value);
-      if (line.length > SPARKLINE) line.shift();
+      if (state !== "speaking" && value === line.values.at(-1)) continue; // no chunk of it was heard
+      line.values.push(value);
+      line.seen += 1;
+      if (line.values.length > SPARKLINE) line.values.shift();
     }
     for (const map of [this.sparklines, this.chunks]) {
       for (const id of map.keys()) if (!open.has(id)) map.delete(id);
     }
+  }
+
+  /** Merges the seconds that are no longer fresh, and drops what is older than an hour. */
+  age(nowMs) {
+    while (this.fresh.length > FRESH_KEPT || this.fresh[0]?.atMs < nowMs - FRESH_MS) {
+      const old = this.fresh.shift();
+      const last = this.coarse.at(-1);
+      const isSame = last && Math.floor(last.atMs / COARSE_MS) === Math.floor(old.atMs / COARSE_MS);
+      if (isSame) this.coarse[this.coarse.length - 1] = mergedSnapshot(last, old);
+      else this.coarse.push(old);
+    }
+    while (this.coarse.length > COARSE_KEPT || this.coarse[0]?.atMs < nowMs - KEPT_MS)
+      this.coarse.shift();
   }
 
   error(message, atMs) {

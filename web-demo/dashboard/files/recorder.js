@@ -3,6 +3,7 @@
 
 const PIECE_MS = 60_000;
 const PIECES_KEPT = 60;
+const LINES_MS = 1_000; // lines go to the compressor in batches of so long
 const BYTES_KEPT = 256 * 1024 * 1024; // of gzip: beyond it the oldest pieces go earlier
 
 export const canRecord = typeof CompressionStream === "function";
@@ -12,6 +13,8 @@ class Piece {
     this.startedMs = startedMs;
     this.bytes = 0;
     this.messages = 0;
+    this.lines = [];
+    this.writtenMs = startedMs;
     const stream = new CompressionStream("gzip");
     this.writer = stream.writable.getWriter();
     this.encoder = new TextEncoder();
@@ -29,12 +32,20 @@ class Piece {
     }
   }
 
-  write(line) {
+  write(line, nowMs) {
     this.messages += 1;
-    this.writer.write(this.encoder.encode(`${line}\n`)).catch(() => {});
+    this.lines.push(line, "\n");
+    if (nowMs - this.writtenMs >= LINES_MS) this.flush(nowMs);
+  }
+
+  flush(nowMs) {
+    this.writtenMs = nowMs;
+    this.writer.write(this.encoder.encode(this.lines.join(""))).catch(() => {});
+    this.lines = [];
   }
 
   close() {
+    this.flush(this.writtenMs);
     this.writer.close().catch(() => {});
     return this.blob;
   }
@@ -53,7 +64,7 @@ export class Recorder {
     if (isHello && !this.hello) this.hello = line;
     if (this.open && nowMs - this.open.startedMs > PIECE_MS) this.turnPage();
     if (!this.open) this.open = new Piece(nowMs);
-    this.open.write(line);
+    this.open.write(line, nowMs);
   }
 
   turnPage() {

@@ -4,7 +4,7 @@
 import { el, keyed, scroller, setText } from "../dom.js";
 import { Heatmap } from "../charts/heatmap.js";
 import { LineChart } from "../charts/line.js";
-import { boundsOf, Sketch, tooFew } from "../data/sketch.js";
+import { bucketOf, Sketch, tooFew } from "../data/sketch.js";
 import { leftOutAs } from "../data/turn.js";
 import { inOrder, stageOf, titleOf } from "../stages.js";
 import { clock, inMs, many } from "../units.js";
@@ -209,19 +209,18 @@ export class PercentilesScreen {
     const store = this.app.store;
     const toS = Math.floor(store.nowMs / 1_000) + 1;
     const sketch = store.series.between(toS - this.app.windowMs / 1_000, toS).get(name);
-    const found = sketch?.quantile(q);
-    if (found) this.showQuantile(name, q, found, toS * 1_000 - this.app.windowMs, toS * 1_000);
+    if (sketch?.n) this.showQuantile(name, q, sketch, toS * 1_000 - this.app.windowMs, toS * 1_000);
   }
 
   pickPoint(name, i, line) {
     const [q] = QS[line];
     const { at } = this.columns[i];
     const fromS = at - ((ROLL + 1) * this.spanMs) / COLUMNS / 1_000;
-    const found = this.app.store.series.between(fromS, at).get(name)?.quantile(q);
-    if (found) this.showQuantile(name, q, found, fromS * 1_000, at * 1_000);
+    const sketch = this.app.store.series.between(fromS, at).get(name);
+    if (sketch?.n) this.showQuantile(name, q, sketch, fromS * 1_000, at * 1_000);
   }
 
-  /** The turns of a cell of the heatmap: those that are kept, else the ids that its buckets hold. */
+  /** The turns of a cell of the heatmap. */
   pickCell({ fromS, toS, fromMs, toMs, what }) {
     const kept = [...this.app.store.turns.values()].filter(
       ({ atMs, counts, totalMs }) =>
@@ -232,32 +231,30 @@ export class PercentilesScreen {
         totalMs <= toMs,
     );
     const sketch = this.app.store.series.between(fromS, toS).get("total") ?? new Sketch();
-    const held = [...sketch.buckets]
-      .filter(([key]) => boundsOf(key)[1] > fromMs && boundsOf(key)[1] <= toMs * 1.001)
-      .flatMap(([, { ids }]) => ids);
-    this.show(what, kept.length ? kept.map(({ id }) => id) : held);
+    const [first, end] = [bucketOf(fromMs * 1.001), bucketOf(toMs * 1.001)];
+    this.show(what, kept, sketch.above(first) - sketch.above(end));
   }
 
-  /** The turns in the percentile's own bucket first, then those slower, slowest first. */
-  showQuantile(name, q, { ms, bucket, ids }, fromMs, toMs) {
-    const [low] = boundsOf(bucket);
+  /** The turns in the percentile's own bucket first, then those slower, slowest last. */
+  showQuantile(name, q, sketch, fromMs, toMs) {
+    const { ms, bucket } = sketch.quantile(q);
     const valueOf = (turn) => turn.values.find(([stage]) => stage === name)?.[1] ?? -1;
-    const slower = [...this.app.store.turns.values()]
-      .filter((turn) => turn.atMs >= fromMs && turn.atMs < toMs && valueOf(turn) >= low)
+    const found = [...this.app.store.turns.values()]
+      .filter((turn) => turn.atMs >= fromMs && turn.atMs < toMs)
+      .filter((turn) => valueOf(turn) >= 0 && bucketOf(valueOf(turn)) >= bucket)
       .sort((a, b) => valueOf(a) - valueOf(b));
-    const all = [...ids, ...slower.map((turn) => turn.id)];
     this.show(
       `${titleOf(name)} p${Math.round(100 * q)}, ${inMs(ms)}, and what was slower, ${clock(fromMs)} to ${clock(toMs)}`,
-      all,
+      found,
+      sketch.above(bucket),
     );
   }
 
-  show(what, ids) {
-    const { turns } = this.app.store;
-    const found = [...new Set(ids)].map((id) => turns.get(id)).filter(Boolean);
+  /** @param {object[]} found the turns that are kept; @param {number} all how many there were */
+  show(what, found, all) {
     const list = new TurnList(what);
     list.draw(found.slice(0, SLOWER_SHOWN));
-    const gone = new Set(ids).size - found.length;
+    const gone = Math.max(0, all - found.length);
     const notes = [
       gone ? `${many(gone, "turn")} of it ${gone === 1 ? "is" : "are"} no longer kept.` : "",
       found.length > SLOWER_SHOWN ? `${SLOWER_SHOWN} of ${found.length} are shown.` : "",

@@ -6,6 +6,8 @@ import { age, clock, count, inMs, percent, roughAge, shortId } from "../units.js
 import { turnLink, TurnList } from "./turn-list.js";
 
 const TURNS_SHOWN = 12;
+const SPARKLINE_STEP = 4; // a line of sixty values is drawn again after so many new ones
+const SKIPPED_MS = 5_000; // what is out of sight is filled in so often, for screen readers
 const MODALITIES = ["text", "audio", "image", "generated"];
 
 const COLUMNS = [
@@ -191,12 +193,22 @@ export class SessionsScreen {
       ...Object.values(cells),
       el("td", { role: "cell" }, pin),
     );
-    node.parts = { open, pin, cells, lastTurn: null, row: null };
+    const isNew = { lastTurn: null, row: null, isSkipped: false, filledMs: 0, lineSeen: 0 };
+    node.parts = { open, pin, cells, ...isNew };
+    // What is out of sight is not laid out (dashboard.css), and is filled in less often.
+    node.addEventListener("contentvisibilityautostatechange", ({ skipped }) => {
+      node.parts.isSkipped = skipped;
+      const now = skipped ? null : this.app.store.rows.find(({ id }) => id === row.id);
+      if (now) this.update(node, now, this.app.store);
+    });
     return node;
   }
 
   update(node, row, store) {
-    const { open, pin, cells } = node.parts;
+    const { open, pin, cells, isSkipped, filledMs } = node.parts;
+    const nowMs = performance.now();
+    if (isSkipped && nowMs - filledMs < SKIPPED_MS) return;
+    node.parts.filledMs = nowMs;
     setAttribute(open, "aria-expanded", String(this.openId === row.id));
     setAttribute(pin, "aria-pressed", String(this.pinned.has(row.id)));
     this.updateTurn(node, row, store);
@@ -208,7 +220,12 @@ export class SessionsScreen {
     setAttribute(state, "data-state", row.state ?? "");
     setText(cells.turns, count(row.turns));
     setText(cells.age, roughAge(row.age_s));
-    this.updateHeadroom(cells.headroom, row, store);
+    this.updateHeadroom(cells.headroom, row);
+    const line = store.sparklines.get(row.id);
+    if (line && (node.parts.lineSeen === 0 || line.seen - node.parts.lineSeen >= SPARKLINE_STEP)) {
+      const isDrawn = drawSparkline(cells.headroom.firstElementChild, line.values);
+      node.parts.lineSeen = isDrawn ? line.seen : 0;
+    }
     const parts = MODALITIES.filter((name) => row.kv?.by_modality?.[name]).map(
       (name) => `${name} ${count(row.kv.by_modality[name])}`,
     );
@@ -232,12 +249,11 @@ export class SessionsScreen {
     node.parts.cells.last.replaceChildren(el("span", { class: "last-turn" }, ...shown));
   }
 
-  updateHeadroom(cell, row, store) {
+  updateHeadroom(cell, row) {
     const value = row.headroom_percent;
     const text = value == null ? "–" : `${Math.round(value)} %`;
     const overruns = row.overruns ? `, ${row.overruns} over` : "";
-    const [line, said] = cell.children;
-    drawSparkline(line, store.sparklines.get(row.id) ?? []);
+    const [, said] = cell.children;
     setAttribute(said, "class", value < 0 ? "bad" : "");
     setText(said, ` ${text}${overruns}`);
   }

@@ -27,9 +27,9 @@ def both_ways(part: WhisperEncoder | WhisperDecoder, run: object) -> list[torch.
 
 
 @torch.inference_mode()
-def test_the_encoder_is_the_same_both_ways(ears: WhisperRecognizer) -> None:
+def test_the_encoder_is_the_same_both_ways(recognizer: WhisperRecognizer) -> None:
     """A sound in two pieces, the first frozen: within the noise of quantised activations."""
-    encoder = ears._encoder
+    encoder = recognizer._encoder
     features = torch.randn(80, 240, generator=torch.Generator().manual_seed(0))
 
     def run() -> torch.Tensor:
@@ -44,9 +44,9 @@ def test_the_encoder_is_the_same_both_ways(ears: WhisperRecognizer) -> None:
 
 
 @torch.inference_mode()
-def test_the_decoder_is_the_same_both_ways(ears: WhisperRecognizer) -> None:
+def test_the_decoder_is_the_same_both_ways(recognizer: WhisperRecognizer) -> None:
     """Hidden rows and where the watched heads look, in two passes behind each other."""
-    decoder = ears._decoder
+    decoder = recognizer._decoder
     audio = torch.randn(50, decoder.settings.width, generator=torch.Generator().manual_seed(0))
     sound: CrossCache = decoder.listen(audio)
     watched = ((2, 1), (3, 5))

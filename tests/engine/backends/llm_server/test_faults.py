@@ -91,6 +91,8 @@ def test_a_lasting_fault_is_a_named_error(bench: ServerBench, fault: Fault, code
     assert bench.finished().reason is api.FinishReason.FAILED
     assert bench.finished().code == code
     assert len(bench.server.of("answer")) == MAX_TRIES
+    totals = bench.backend.totals.report()
+    assert (totals.failures, totals.retries) == ({code: MAX_TRIES}, MAX_TRIES - 1)
     bench.tell(respond(2))
     bench.run()
     assert bench.text(2) == ANSWER
@@ -128,7 +130,8 @@ def test_a_warm_up_that_fails_is_no_ones_error(bench: ServerBench) -> None:
     ask(bench)
     assert bench.of(api.Failed) == []
     assert bench.text() == ANSWER
-    assert bench.backend.totals.warm_ups_failed > 0
+    totals = bench.backend.totals.report()
+    assert (totals.failures, totals.retries) == ({"llm_failed": 1}, 0)
 
 
 def test_a_warm_up_that_stalls_does_not_hold_up_the_answer_for_good(hasty: ServerBench) -> None:

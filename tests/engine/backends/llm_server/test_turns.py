@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headstart.engine import api
+from headstart.engine.backends.llm_server.backend import Kind
 from headstart.engine.backends.llm_server.capabilities import PromptForm
 from tests.engine.backends.llm_server.bench import ServerBench, scripted
 from tests.engine.fakes import WORD_SAMPLES, echo
@@ -59,6 +60,38 @@ def test_little_is_computed_twice(benches: Any) -> None:
     assert bench.finished().usage.cached >= 0.9 * bench.finished().usage.input - 16
 
 
+def test_totals_are_those_that_the_server_counts(benches: Any) -> None:
+    """Requests by kind, and of their prompts' tokens those that were computed and cached."""
+    bench = benches(LONG, server=scripted(block=16))
+    bench.open()
+    bench.say(words=60)
+    bench.tell(end(), respond())
+    bench.run()
+    totals, seen = bench.backend.totals.report(), bench.server.requests
+    assert totals.requests["warm_up"] == len(bench.server.of("warm-up")) > 5
+    assert totals.requests["answer"] == len(bench.server.of("answer")) == 1
+    fates = totals.prompt_tokens["warm_up"]
+    sent = bench.server.of("warm-up")
+    assert fates["cached"] == sum(one.cached for one in sent) > 0
+    assert fates["computed"] == sum(len(one.prompt) - one.cached for one in sent)
+    (answer,) = bench.server.of("answer")
+    told = {"computed": len(answer.prompt) - answer.cached, "cached": answer.cached}
+    assert totals.prompt_tokens["answer"] == told
+    assert not totals.failures
+    assert len(seen) == sum(totals.requests.values())
+
+
+def test_tokens_of_a_silent_server_are_unknown(benches: Any) -> None:
+    """A server that does not say what it had cached is not said to have computed everything."""
+    bench = benches(LONG, server=scripted(block=16, tells_cached=False))
+    bench.open()
+    bench.say(words=60)
+    bench.tell(end(), respond())
+    bench.run()
+    for kind in ("warm_up", "answer"):
+        assert bench.backend.totals.report().prompt_tokens[kind].keys() == {"unknown"}
+
+
 def test_one_warm_up_is_in_flight_and_the_newest_words_follow(benches: Any) -> None:
     """While one is at the server, words only gather; then all of them are sent at once."""
     bench = benches(LONG, server=scripted(block=1))
@@ -72,7 +105,7 @@ def test_one_warm_up_is_in_flight_and_the_newest_words_follow(benches: Any) -> N
         while bench.engine.step():
             pass
     bench.step_until(lambda: len(bench.server.of("warm-up")) == 1)
-    assert bench.backend.totals.warm_ups == 1
+    assert bench.backend.totals.requests[Kind.WARM_UP] == 1
     bench.server.release()
     bench.run()
     first, second = bench.server.of("warm-up")
@@ -95,7 +128,7 @@ def test_a_stale_warm_up_is_cancelled(benches: Any) -> None:
     bench.step_until(lambda: stale.abandoned)
     bench.server.release()
     bench.run()
-    assert bench.backend.totals.warm_ups_cancelled == 1
+    assert bench.backend.totals.cancelled[Kind.WARM_UP] == 1
     assert bench.server.of("warm-up")[-1].prompt == list(bench.engine.sessions["s"].stream.tokens)
 
 

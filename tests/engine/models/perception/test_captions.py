@@ -1,4 +1,4 @@
-"""A Whisper's words beside a model's own ears."""
+"""A Whisper's words beside a model's own audio encoder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headstart.engine import api
-from headstart.engine.asr.errors import NoSuchEars
+from headstart.engine.asr.errors import NoSuchRecognizer
 from headstart.engine.interfaces import LiveFrameEncoder
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.token_stream import Stream
@@ -36,8 +36,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> StreamModel:
 
 
 def test_words_stand_beside_what_the_model_reads(model: StreamModel) -> None:
-    """The tokens are those of the model's ears alone; the words and their work are the Whisper's,
-    at the end of the utterance too. The model still sees while it hears."""
+    """The tokens are those of the model's audio encoder alone; the words and their work are the
+    Whisper's, at the end of the utterance too. The model still sees while it hears."""
     stream = Stream("s", BlockPool(100, 16), 200, 1_000, model.new_positions())
     alone = ModelRecognizer(model, TailPolicy.PROVISIONAL)
     both = CaptionedRecognizer(alone, FakeRecognizer("turn left now"))
@@ -47,7 +47,7 @@ def test_words_stand_beside_what_the_model_reads(model: StreamModel) -> None:
     view = api.Image(56, 56, bytes(3 * 56 * 56))
     for utterance in (plain, captioned):
         utterance.add_frame(view, 0.0)
-    (one,), (two,) = alone.hear_many([plain], [pcm]), both.hear_many([captioned], [pcm])
+    (one,), (two,) = alone.recognize_batch([plain], [pcm]), both.recognize_batch([captioned], [pcm])
     assert (one.parts, one.sure_parts) == (two.parts, two.sure_parts)
     assert not one.transcribed
     assert two.transcribed
@@ -67,5 +67,5 @@ def test_a_fetched_transcriber_is_used(
     assert find_transcriber("auto", None, "en", Progress()) == ()
     assert find_transcriber("auto", str(tmp_path), "en", Progress()) == (tmp_path.resolve(),)
     assert find_transcriber("off", str(tmp_path), "en", Progress()) == ()
-    with pytest.raises(NoSuchEars):
+    with pytest.raises(NoSuchRecognizer):
         find_transcriber("on", "no-such-whisper", "en", Progress())

@@ -1,4 +1,4 @@
-"""A model's encoders as a session's ears and eyes."""
+"""A model's encoders as a session's recogniser and image encoder."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def picture(seed: int) -> api.Image:
 
 def test_speech_can_continue_after_a_final_pass(model: StreamModel) -> None:
     """What is heard behind a final pass gives what it would have given without."""
-    ears, stream = ModelRecognizer(model, TailPolicy.PROVISIONAL), stream_of(model)
+    recognizer, stream = ModelRecognizer(model, TailPolicy.PROVISIONAL), stream_of(model)
     pcm = np.random.default_rng(0).standard_normal(30_000).astype(np.float32)
-    plain, resumed = ears.open(stream), ears.open(stream)
-    ears.hear_many([plain, resumed], [pcm[:20_000]] * 2)
-    ended = ears.finish(resumed)
-    one, two = ears.hear_many([plain, resumed], [pcm[20_000:]] * 2)
+    plain, resumed = recognizer.open(stream), recognizer.open(stream)
+    recognizer.recognize_batch([plain, resumed], [pcm[:20_000]] * 2)
+    ended = recognizer.finish(resumed)
+    one, two = recognizer.recognize_batch([plain, resumed], [pcm[20_000:]] * 2)
     assert one.parts == two.parts
     assert ended.parts[-1][0] is Modality.TEXT  # it had been closed
 
