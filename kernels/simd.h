@@ -4,17 +4,13 @@
 #define HEADSTART_SIMD_H
 
 #include "fma.h"
+#include "level.h"
 #include "pool.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(HEADSTART_SCALAR)
-#define HEADSTART_AVX2 1
-#include <immintrin.h>
-#endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")

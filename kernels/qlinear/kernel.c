@@ -104,3 +104,6 @@ int hs_qlinear(const float *x, int64_t rows, int64_t cols, int count, const Weig
     free(memory);
     return 0;
 }
+
+/* The level of instructions that this library was compiled for. */
+const char *hs_level(void) { return HEADSTART_LEVEL; }
