@@ -210,6 +210,9 @@ INLINE void tiles(const int kind, const Scratch *w, const Input *in, int64_t m0,
         const int8_t *q = in->q + at * ROWS * GROUP;
         const TileGroup *group = (const TileGroup *)in->group + at;
         const int rows = m_count - m;
+        if (g0 + count == in->groups) /* the output's lines come while the last groups are summed */
+            for (int i = 0; i < ROWS && i < rows; i++)
+                __builtin_prefetch(w->out + (m + i) * w->out_row, 1);
         if (rows >= ROWS) {
             tile_rows(kind, ROWS, w, q, group, 0, count, acc + m);
             continue;

@@ -61,6 +61,8 @@ typedef struct {
     _Alignas(64) float least[CHUNK_GROUPS][PANEL];
     int32_t base[CHUNK_GROUPS][2][PANEL]; /* -128 * sum of codes, per half group only for Q6_K */
     _Alignas(64) float acc[CHUNK_ROWS][PANEL];
+    float *out;         /* where row 0 of acc goes, `out_row` floats from row to row */
+    int64_t out_row;
     int narrow; /* Q8_0 whose codes here all lie within +-NARROW_MOST */
 } Scratch;
 

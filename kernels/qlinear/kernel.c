@@ -19,6 +19,19 @@
 
 /* --- all panels ------------------------------------------------------------------------------ */
 
+/* Sums and bias [width] or NULL -> rows of the output. */
+INLINE void write_rows(const int width, int count, const Scratch *scratch, const float *bias)
+{
+    float *out = scratch->out;
+    for (int m = 0; m < count; m++, out += scratch->out_row) {
+        const float *acc = scratch->acc[m];
+        if (bias)
+            for (int r = 0; r < width; r++) out[r] = acc[r] + bias[r];
+        else
+            for (int r = 0; r < width; r++) out[r] = acc[r];
+    }
+}
+
 static void run_panel(const Weight *w, int64_t p, const Input *in, Scratch *scratch)
 {
     const uint8_t *panel = w->panels + p * (in->cols / block_of(w->kind)) * cell_bytes(w->kind);
@@ -26,6 +39,8 @@ static void run_panel(const Weight *w, int64_t p, const Input *in, Scratch *scra
     int width = left < PANEL ? (int)left : PANEL;
     for (int64_t m0 = 0; m0 < in->rows; m0 += CHUNK_ROWS) {
         int count = in->rows - m0 < CHUNK_ROWS ? (int)(in->rows - m0) : CHUNK_ROWS;
+        scratch->out = w->out + m0 * w->rows + first;
+        scratch->out_row = w->rows;
         switch (w->kind) {
 #define KIND(K) case K: panel_kind(K, panel, in, m0, count, scratch); break;
             KIND(Q4_0) KIND(Q4_1) KIND(Q5_0) KIND(Q5_1) KIND(Q8_0) KIND(Q4_K) KIND(Q5_K) KIND(Q6_K)
@@ -33,14 +48,8 @@ static void run_panel(const Weight *w, int64_t p, const Input *in, Scratch *scra
         case F16: panel_float(F16, panel, in, m0, count, scratch); break;
         default: panel_float(F32, panel, in, m0, count, scratch);
         }
-        for (int m = 0; m < count; m++) {
-            float *out = w->out + (m0 + m) * w->rows + first;
-            const float *acc = scratch->acc[m];
-            if (w->bias)
-                for (int r = 0; r < width; r++) out[r] = acc[r] + w->bias[first + r];
-            else
-                for (int r = 0; r < width; r++) out[r] = acc[r];
-        }
+        if (width == PANEL) write_rows(PANEL, count, scratch, w->bias ? w->bias + first : NULL);
+        else write_rows(width, count, scratch, w->bias ? w->bias + first : NULL);
     }
 }
 
