@@ -383,13 +383,13 @@ INLINE void tiles(const int kind, const Scratch *w, const Input *in, int64_t m0,
 TILES(Q4_0) TILES(Q4_1) TILES(Q5_0) TILES(Q5_1) TILES(Q8_0) TILES(Q8_NARROW) TILES(Q6_K)
 #undef TILES
 
-/* acc[m][16] for `count` rows of x. Few rows: unpack in registers; many: expand once, reuse. */
-INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
-                       Scratch *scratch)
+/* scratch->acc for `count` rows of x; 0: not written to the output yet. Few rows: unpack in registers; many: expand once, reuse. */
+INLINE int panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
+                      Scratch *scratch)
 {
     if (count <= FEW) {
         panel_few(kind, panel, in, m0, count, scratch->acc);
-        return;
+        return 0;
     }
     memset(scratch->acc, 0, (size_t)count * sizeof scratch->acc[0]);
     for (int64_t g0 = 0; g0 < in->groups; g0 += CHUNK_GROUPS) {
@@ -405,6 +405,7 @@ INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, in
 #undef CASE
         }
     }
+    return 0;
 }
 
 /* Items of the work of quantising: a row each. */

@@ -162,21 +162,33 @@ INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, 
 
 /* --- products -------------------------------------------------------------------------------- */
 
-/* Adds `count` expanded groups to acc[m_rows], whose row 0 is row `first` of a tile. */
-INLINE void tile_rows(const int kind, const int m_rows, const Scratch *w, const int8_t *q,
-                      const TileGroup *group, int first, int count, float acc[][PANEL])
+/* A chunk of a panel's groups, expanded in the scratch. */
+typedef struct {
+    int64_t g0;
+    int count, is_first, is_last;
+    const char *ahead; /* what is expanded next: comes into the cache meanwhile */
+    int64_t ahead_bytes;
+} Chunk;
+
+/* Adds a chunk to the sums of m_rows rows, from row m of the scratch, row `first` of a tile. Sums wait
+ * in the scratch from chunk to chunk; behind the last one they go to the output. */
+INLINE void tile_rows(const int kind, const int m_rows, Scratch *w, const Chunk *chunk, const int8_t *q,
+                      const TileGroup *group, int first, int m0)
 {
     const int parts = kind == Q6_K ? 2 : 1, vectors = VECTORS / parts;
     const uint8_t *codes = w->codes;
+    float(*acc)[PANEL] = w->acc + m0;
     __m512 out[ROWS];
-    UNROLL for (int m = 0; m < m_rows; m++) out[m] = _mm512_load_ps(acc[m]);
+    UNROLL for (int m = 0; m < m_rows; m++)
+        out[m] = chunk->is_first ? _mm512_setzero_ps() : _mm512_load_ps(acc[m]);
     q += 4 * first;
-    for (int i = 0; i < count; i++, group++) {
+    for (int i = 0; i < chunk->count; i++, group++) {
         UNROLL for (int part = 0; part < parts; part++) {
             __m512i sum[ROWS];
             UNROLL for (int m = 0; m < m_rows; m++)
-                sum[m] = is_affine(kind) ? _mm512_setzero_si512()
-                                         : _mm512_set1_epi32(group->start[parts == 2 ? part : 2][first + m]);
+                sum[m] = is_affine(kind)
+                             ? _mm512_setzero_si512()
+                             : _mm512_set1_epi32(group->start[parts == 2 ? part : 2][first + m]);
             UNROLL for (int v = 0; v < vectors; v++) {
                 const __m512i code = _mm512_load_si512(codes);
                 UNROLL for (int m = 0; m < m_rows; m++) {
@@ -198,59 +210,78 @@ INLINE void tile_rows(const int kind, const int m_rows, const Scratch *w, const 
         UNROLL for (int m = 0; m < m_rows; m++)
             out[m] = _mm512_fmadd_ps(least, _mm512_set1_ps(group->scaled_sum[first + m]), out[m]);
     }
-    UNROLL for (int m = 0; m < m_rows; m++) _mm512_store_ps(acc[m], out[m]);
+    if (!chunk->is_last) {
+        UNROLL for (int m = 0; m < m_rows; m++) _mm512_store_ps(acc[m], out[m]);
+        return;
+    }
+    const __mmask16 there = (__mmask16)((1u << w->width) - 1);
+    if (w->bias) {
+        const __m512 bias = _mm512_maskz_loadu_ps(there, w->bias);
+        UNROLL for (int m = 0; m < m_rows; m++) out[m] = _mm512_add_ps(out[m], bias);
+    }
+    float *to = w->out + m0 * w->out_row;
+    UNROLL for (int m = 0; m < m_rows; m++, to += w->out_row)
+        _mm512_mask_storeu_ps(to, there, out[m]);
 }
 
-/* Adds `count` expanded groups from g0 to acc[0 .. m_count], rows of x from m0, the first of a tile. */
-INLINE void tiles(const int kind, const Scratch *w, const Input *in, int64_t m0, int m_count,
-                  int64_t g0, int count, float acc[][PANEL])
+/* Adds a chunk to the sums of m_count rows from row m0 of x, the first of a tile. */
+INLINE void tiles(const int kind, Scratch *w, const Chunk *chunk, const Input *in, int64_t m0,
+                  int m_count)
 {
     for (int m = 0; m < m_count; m += ROWS) {
-        const int64_t at = (m0 + m) / ROWS * in->groups + g0;
+        const int64_t at = (m0 + m) / ROWS * in->groups + chunk->g0;
         const int8_t *q = in->q + at * ROWS * GROUP;
         const TileGroup *group = (const TileGroup *)in->group + at;
-        const int rows = m_count - m;
-        if (g0 + count == in->groups) /* the output's lines come while the last groups are summed */
-            for (int i = 0; i < ROWS && i < rows; i++)
-                __builtin_prefetch(w->out + (m + i) * w->out_row, 1);
-        if (rows >= ROWS) {
-            tile_rows(kind, ROWS, w, q, group, 0, count, acc + m);
+        const int rows = m_count - m < ROWS ? m_count - m : ROWS;
+        /* What is written soon, and a share of what is read next. More at once would wait for the
+         * few lines that may be on their way. */
+        for (int i = 0; chunk->is_last && i < rows; i++)
+            __builtin_prefetch(w->out + (m + i) * w->out_row, 1);
+        const int64_t share = (chunk->ahead_bytes * ROWS / m_count + 63) / 64 * 64;
+        for (int64_t i = 0; i < share; i += 64)
+            _mm_prefetch(chunk->ahead + m / ROWS * share + i, _MM_HINT_T1);
+        if (rows == ROWS) {
+            tile_rows(kind, ROWS, w, chunk, q, group, 0, m);
             continue;
         }
-        if (rows & 4) tile_rows(kind, 4, w, q, group, 0, count, acc + m);
-        if (rows & 2) tile_rows(kind, 2, w, q, group, rows & 4, count, acc + m + (rows & 4));
-        if (rows & 1) tile_rows(kind, 1, w, q, group, rows & 6, count, acc + m + (rows & 6));
+        if (rows & 4) tile_rows(kind, 4, w, chunk, q, group, 0, m);
+        if (rows & 2) tile_rows(kind, 2, w, chunk, q, group, rows & 4, m + (rows & 4));
+        if (rows & 1) tile_rows(kind, 1, w, chunk, q, group, rows & 6, m + (rows & 6));
     }
 }
 
 /* Once expanded, codes differ in nothing but what follows from these three. */
-#define TILES(K)                                                                                  \
-    static void tiles_##K(const Scratch *w, const Input *in, int64_t m0, int m_count, int64_t g0, \
-                          int count, float acc[][PANEL])                                          \
-    {                                                                                             \
-        tiles(K, w, in, m0, m_count, g0, count, acc);                                             \
+#define TILES(K)                                                                                   \
+    static void tiles_##K(Scratch *w, const Chunk *chunk, const Input *in, int64_t m0, int m_count) \
+    {                                                                                              \
+        tiles(K, w, chunk, in, m0, m_count);                                                       \
     }
 TILES(Q8_0) TILES(Q4_1) TILES(Q6_K)
 #undef TILES
 
-/* acc[m][16] for `count` rows of x. */
-INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
-                       Scratch *scratch)
+/* `count` rows of x: 1 if their output is written, 0 if the sums are in scratch->acc. */
+INLINE int panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
+                      Scratch *scratch)
 {
     if (in->rows <= FEW) {
         panel_few(kind, panel, in, m0, count, scratch->acc);
-        return;
+        return 0;
     }
-    memset(scratch->acc, 0, (size_t)count * sizeof scratch->acc[0]);
+    const int64_t groups = block_of(kind) / GROUP;
     for (int64_t g0 = 0; g0 < in->groups; g0 += CHUNK_GROUPS) {
-        const int64_t left = in->groups - g0;
-        const int groups = left < CHUNK_GROUPS ? (int)left : CHUNK_GROUPS;
-        expand(kind, panel, g0, groups, scratch);
-        fetch_ahead(kind, panel, g0 + groups, groups);
-        if (kind == Q6_K) tiles_Q6_K(scratch, in, m0, count, g0, groups, scratch->acc);
-        else if (is_affine(kind)) tiles_Q4_1(scratch, in, m0, count, g0, groups, scratch->acc);
-        else tiles_Q8_0(scratch, in, m0, count, g0, groups, scratch->acc);
+        const int64_t left = in->groups - g0, next = g0 + CHUNK_GROUPS;
+        Chunk chunk = {.g0 = g0, .is_first = g0 == 0, .is_last = left <= CHUNK_GROUPS};
+        chunk.count = chunk.is_last ? (int)left : CHUNK_GROUPS;
+        /* Behind a panel's last group lies the next panel. */
+        chunk.ahead = (const char *)panel + (g0 + chunk.count) / groups * cell_bytes(kind);
+        const int64_t then = in->groups - next < CHUNK_GROUPS ? in->groups - next : CHUNK_GROUPS;
+        chunk.ahead_bytes = (chunk.is_last ? chunk.count : then) / groups * cell_bytes(kind);
+        expand(kind, panel, g0, chunk.count, scratch);
+        if (kind == Q6_K) tiles_Q6_K(scratch, &chunk, in, m0, count);
+        else if (is_affine(kind)) tiles_Q4_1(scratch, &chunk, in, m0, count);
+        else tiles_Q8_0(scratch, &chunk, in, m0, count);
     }
+    return 1;
 }
 
 /* acc[m][16] of M rows: acc = fma(w[k], x[k], acc) in ascending k. */

@@ -62,7 +62,9 @@ typedef struct {
     int32_t base[CHUNK_GROUPS][2][PANEL]; /* -128 * sum of codes, per half group only for Q6_K */
     _Alignas(64) float acc[CHUNK_ROWS][PANEL];
     float *out;         /* where row 0 of acc goes, `out_row` floats from row to row */
+    const float *bias;  /* to be added, or NULL */
     int64_t out_row;
+    int width;          /* of the panel: PANEL but for a weight's last */
     int narrow; /* Q8_0 whose codes here all lie within +-NARROW_MOST */
 } Scratch;
 

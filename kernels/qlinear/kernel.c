@@ -19,14 +19,14 @@
 
 /* --- all panels ------------------------------------------------------------------------------ */
 
-/* Sums and bias [width] or NULL -> rows of the output. */
-INLINE void write_rows(const int width, int count, const Scratch *scratch, const float *bias)
+/* Sums and bias -> rows of the output. */
+INLINE void write_rows(const int width, int count, const Scratch *scratch)
 {
     float *out = scratch->out;
     for (int m = 0; m < count; m++, out += scratch->out_row) {
         const float *acc = scratch->acc[m];
-        if (bias)
-            for (int r = 0; r < width; r++) out[r] = acc[r] + bias[r];
+        if (scratch->bias)
+            for (int r = 0; r < width; r++) out[r] = acc[r] + scratch->bias[r];
         else
             for (int r = 0; r < width; r++) out[r] = acc[r];
     }
@@ -35,21 +35,24 @@ INLINE void write_rows(const int width, int count, const Scratch *scratch, const
 static void run_panel(const Weight *w, int64_t p, const Input *in, Scratch *scratch)
 {
     const uint8_t *panel = w->panels + p * (in->cols / block_of(w->kind)) * cell_bytes(w->kind);
-    int64_t first = p * PANEL, left = w->rows - first;
-    int width = left < PANEL ? (int)left : PANEL;
+    const int64_t first = p * PANEL, left = w->rows - first;
+    scratch->width = left < PANEL ? (int)left : PANEL;
+    scratch->bias = w->bias ? w->bias + first : NULL;
+    scratch->out_row = w->rows;
     for (int64_t m0 = 0; m0 < in->rows; m0 += CHUNK_ROWS) {
-        int count = in->rows - m0 < CHUNK_ROWS ? (int)(in->rows - m0) : CHUNK_ROWS;
+        const int count = in->rows - m0 < CHUNK_ROWS ? (int)(in->rows - m0) : CHUNK_ROWS;
+        int written = 0;
         scratch->out = w->out + m0 * w->rows + first;
-        scratch->out_row = w->rows;
         switch (w->kind) {
-#define KIND(K) case K: panel_kind(K, panel, in, m0, count, scratch); break;
+#define KIND(K) case K: written = panel_kind(K, panel, in, m0, count, scratch); break;
             KIND(Q4_0) KIND(Q4_1) KIND(Q5_0) KIND(Q5_1) KIND(Q8_0) KIND(Q4_K) KIND(Q5_K) KIND(Q6_K)
 #undef KIND
         case F16: panel_float(F16, panel, in, m0, count, scratch); break;
         default: panel_float(F32, panel, in, m0, count, scratch);
         }
-        if (width == PANEL) write_rows(PANEL, count, scratch, w->bias ? w->bias + first : NULL);
-        else write_rows(width, count, scratch, w->bias ? w->bias + first : NULL);
+        if (written) continue;
+        if (scratch->width == PANEL) write_rows(PANEL, count, scratch);
+        else write_rows(scratch->width, count, scratch);
     }
 }
 

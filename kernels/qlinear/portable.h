@@ -10,8 +10,8 @@ static void quantize_row(const float *x, int64_t groups, int8_t *q, Group *out)
     for (int64_t g = 0; g < groups; g++) quantize_group(x + GROUP * g, q + GROUP * g, out + g);
 }
 
-INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
-                       Scratch *scratch)
+INLINE int panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
+                      Scratch *scratch)
 {
     const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
     const int zero = zero_shift(kind) < 0 ? 0 : 1 << zero_shift(kind);
@@ -43,6 +43,7 @@ INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, in
             }
         }
     }
+    return 0;
 }
 
 INLINE void panel_float(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
