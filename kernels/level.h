@@ -13,6 +13,11 @@
 #define HEADSTART_AVX512 1
 #endif
 
+/* Vectors of 16 floats: wherever each lane is a sum of its own. */
+#ifdef __AVX512F__
+#define HEADSTART_WIDE 1
+#endif
+
 /* sum + four products of bytes, unsigned times signed, in each of eight lanes of 32 bits. Nothing
  * saturates on the way, unlike in vpmaddubsw. */
 #ifdef HEADSTART_AVX512
