@@ -123,6 +123,11 @@ INLINE Part join(Vec low, Vec high)
         _mm512_castps_pd(_mm512_castps256_ps512(low)), _mm256_castps_pd(high), 1));
 }
 
+INLINE Part twice(Vec v)
+{
+    return (Part)_mm512_castpd_ps(_mm512_broadcast_f64x4(_mm256_castps_pd(v)));
+}
+
 /* The same operations as in exp8. */
 INLINE Part exp_part(Part x)
 {
