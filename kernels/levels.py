@@ -1,8 +1,8 @@
 """Levels of vector instructions that the C kernels are written for: flags, and which are here.
 
 The library is compiled on the machine that runs it, so the compiler's `-march=native` takes the
-highest level of the processor. The others can be asked for by name, to test and to compare. All have
-the same bits. What a processor has is what the compiler says of it: an old compiler knows fewer.
+highest level of the processor. The others can be asked for by name, to test and to compare. All
+have the same bits. What a processor has is what the compiler says of it: an old one knows fewer.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Level:
 
 _AVX2 = frozenset({"__AVX2__", "__FMA__", "__F16C__"})
 _AVX512 = {f"__AVX512{part}__" for part in ("F", "BW", "DQ", "VL", "VNNI")}
-# Highest first. `scalar` is the portable path, which processors without any of them run. On x86-64 it
-# is compiled for the oldest ones, which have no fused multiply-add.
+# Highest first. `scalar` is the portable path, which processors without any of them run. On x86-64
+# it is compiled for the oldest ones, which have no fused multiply-add.
 LEVELS = (
     Level("avx512", (), _AVX2 | _AVX512),
     Level("avxvnni", ("-mno-avx512f",), _AVX2 | {"__AVXVNNI__"}),

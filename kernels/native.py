@@ -1,9 +1,9 @@
 """Compiles and loads the C kernels, and selects the backend of a call.
 
-HEADSTART_KERNELS selects it, on first use: `native` (compile for all that the processor has; an error
-if that fails), a level of levels.py by name (less of it, down to `scalar`, without vector instructions:
-slower, the same bits), `reference` (plain torch: other bits), or unset: native if it can be compiled
-and loaded, else reference with one warning.
+HEADSTART_KERNELS selects it, on first use: `native` (compile for all that the processor has; an
+error if that fails), a level of levels.py by name (less than the processor has, down to `scalar`,
+without vector instructions: slower, the same bits), `reference` (plain torch: other bits), or
+unset: native if it can be compiled and loaded, else reference with one warning.
 
 All C files make one library, so that all kernels share one thread pool (pool.c). It is stored in
 $XDG_CACHE_HOME/headstart/kernels, named by a hash of sources, flags, compiler and processor, and
@@ -255,7 +255,7 @@ def library(operation: str, declare: Declare, backend: str | None) -> ctypes.CDL
 
 
 def level() -> str:
-    """The level that the default backend runs, a name of levels.py; `reference` where it is none."""
+    """The level that the default backend runs, a name of levels.py; or `reference`."""
     chosen = default_backend()
     if chosen != "native":
         return chosen

@@ -1,5 +1,5 @@
-"""Every operation has the same bits at every level of vector instructions: what is computed does not
-depend on the processor. (`rope`, `layer_norm`, `conv1d`, `log_mel`, `picked_softmax`: see there)"""
+"""Every operation has the same bits at every level of vector instructions: what is computed does
+not depend on the processor. (`rope`, `layer_norm`, `conv1d`, `log_mel`, `picked_softmax`: there)"""
 
 from __future__ import annotations
 
