@@ -1,12 +1,13 @@
 """`python -m headstart.kernels.bench`: speed of every kernel against the machine's limits.
 
 With few rows a matmul is bound by reading its weight, so GB/s are printed beside those of a plain
-memory read, measured before every kind; with many rows GMAC/s matter. Weights rotate through copies
-larger than the last-level cache. Times are medians, with the best in brackets. The last line is
+memory read, measured before every kind; with many rows GMAC/s matter, beside what the processor's units
+for products of bytes do in registers (peak_share; with AVX2, whose pairs of products saturate, that
+peak leaves out adding them up). Weights rotate through copies larger than the last-level cache. Times are medians, with the best in brackets. The last line is
 JSON:
 
-  machine, threads, stream_gb_s                 (best of the run)
-  qlinear    kind, m, n, k, ms, best_ms, gb_s, gmac_s, stream_share   (of the best)
+  machine, level, threads, stream_gb_s, peak_gmac_s   (best of the run; peak null where it has none)
+  qlinear    kind, m, n, k, ms, best_ms, gb_s, gmac_s, stream_share, peak_share   (of the best)
   attention  dtype, rows, context, ms, best_ms, gb_s
   small      op, rows, us
 """
@@ -14,6 +15,7 @@ JSON:
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import platform
 import statistics
@@ -25,6 +27,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from headstart.kernels.native import level, library, threads
 from headstart.kernels.paged_attention import paged_attention
 from headstart.kernels.paged_attention.native import STORED
 from headstart.kernels.paged_attention.storage import encode
@@ -40,6 +43,7 @@ ROW_COUNTS = (1, 2, 4, 8, 16, 64, 128)
 ROTATION_BYTES = 96 << 20
 STREAM_BYTES = 256 << 20
 SPIN_S = 0.05
+PEAK_PIECES = 1024  # 3 million products each with AVX-512: 12 ms on a core
 HEADS, KV_HEADS, HEAD_DIM, BLOCK = 14, 2, 64, 16
 CONTEXTS = (128, 2048)
 
@@ -65,6 +69,7 @@ class MatmulRow:
     gb_s: float
     gmac_s: float
     stream_share: float
+    peak_share: float | None
 
 
 def timed(run: Callable[[], object], rounds: int) -> Timing:
@@ -105,6 +110,28 @@ class Stream:
         time.sleep(SPIN_S)
 
 
+class Peak:
+    """Products of bytes in registers, as many as the processor's units can do."""
+
+    def __init__(self) -> None:
+        self.best_gmac_s: float | None = None
+        self._library = library("peak", _declare_peak, None)
+
+    def __call__(self, rounds: int = 3) -> None:
+        """Multiply, and record the best speed."""
+        for _ in range(rounds if self._library is not None else 0):
+            start = time.perf_counter()
+            products = self._library.hs_peak(PEAK_PIECES, threads())  # type: ignore[union-attr]
+            elapsed_s = time.perf_counter() - start
+            if products:
+                self.best_gmac_s = max(self.best_gmac_s or 0.0, products / elapsed_s / 1e9)
+
+
+def _declare_peak(loaded: ctypes.CDLL) -> None:
+    loaded.hs_peak.argtypes = [ctypes.c_int64, ctypes.c_int]
+    loaded.hs_peak.restype = ctypes.c_int64
+
+
 def random_weight(kind: str, rows: int, cols: int) -> QWeight:
     """A packed weight of random codes with scales that keep the sums finite."""
     form = FORMATS[kind]
@@ -118,11 +145,12 @@ def random_weight(kind: str, rows: int, cols: int) -> QWeight:
     return pack(kind, blocks, rows, cols)
 
 
-def matmuls(rounds: int, stream: Stream) -> list[MatmulRow]:
+def matmuls(rounds: int, stream: Stream, peak: Peak) -> list[MatmulRow]:
     """Every kind at every row count."""
     table = []
     for kind in KINDS:
         stream()
+        peak()
         n, k = (NARROW, WIDE) if FORMATS[kind].is_super else (WIDE, NARROW)
         first = random_weight(kind, n, k)
         copies = [
@@ -140,10 +168,12 @@ def matmuls(rounds: int, stream: Stream) -> list[MatmulRow]:
             gb_s = first.nbytes / timing.best_ms / 1e6
             share = gb_s / stream.best_gb_s
             gmac_s = m * n * k / timing.best_ms / 1e6
-            row = MatmulRow(kind, m, n, k, timing.ms, timing.best_ms, gb_s, gmac_s, share)
+            of_peak = None if peak.best_gmac_s is None else gmac_s / peak.best_gmac_s
+            row = MatmulRow(kind, m, n, k, timing.ms, timing.best_ms, gb_s, gmac_s, share, of_peak)
+            told = "" if of_peak is None else f" ({of_peak:4.0%} of peak)"
             print(
                 f"{kind:<5} M={m:<4} {timing.ms:8.3f} ms ({timing.best_ms:.3f})  "
-                f"{gb_s:6.1f} GB/s ({share:4.0%} of stream)  {gmac_s:6.1f} GMAC/s",
+                f"{gb_s:6.1f} GB/s ({share:4.0%} of stream)  {gmac_s:6.1f} GMAC/s{told}",
                 flush=True,
             )
             table.append(row)
@@ -215,15 +245,17 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    stream = Stream()
-    print(f"{processor()}, {options.threads} threads", flush=True)
-    table = matmuls(options.rounds, stream)
+    stream, peak = Stream(), Peak()
+    print(f"{processor()}, {level()}, {options.threads} threads", flush=True)
+    table = matmuls(options.rounds, stream, peak)
     attention = attentions(options.rounds)
     small = small_operations(options.rounds)
     result = {
         "machine": processor(),
+        "level": level(),
         "threads": options.threads,
         "stream_gb_s": stream.best_gb_s,
+        "peak_gmac_s": peak.best_gmac_s,
         "qlinear": [asdict(row) for row in table],
         "attention": attention,
         "small": small,

@@ -1,4 +1,4 @@
-/* GELU of eight floats at a time. */
+/* GELU of eight floats at a time, or of a part. */
 #ifndef HEADSTART_GELU_H
 #define HEADSTART_GELU_H
 
@@ -21,5 +21,28 @@ INLINE Vec gelu8(Vec x)
     const Vec erf = (Vec)((VecInt)erf_size | sign);
     return splat(0.5f) * x * (splat(1.0f) + erf);
 }
+
+#ifdef HEADSTART_WIDE
+/* The same operations as in gelu8. */
+INLINE Part gelu_part(Part x)
+{
+    const __m512i sign_bit = _mm512_set1_epi32(INT32_MIN);
+    const Part one = splat_part(1.0f), z = x * splat_part(0.70710678f);
+    const Part size = (Part)_mm512_castsi512_ps(
+        _mm512_andnot_si512(sign_bit, _mm512_castps_si512(z)));
+    const Part t = one / fma_part(size, splat_part(0.3275911f), one);
+    Part p = fma_part(t, splat_part(1.061405429f), splat_part(-1.453152027f));
+    p = fma_part(p, t, splat_part(1.421413741f));
+    p = fma_part(p, t, splat_part(-0.284496736f));
+    p = fma_part(p, t, splat_part(0.254829592f)) * t;
+    const Part erf_size = one - p * exp_part(-size * size);
+    const __m512i sign = _mm512_and_si512(_mm512_castps_si512(z), sign_bit);
+    const Part erf =
+        (Part)_mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(erf_size), sign));
+    return splat_part(0.5f) * x * (one + erf);
+}
+#else
+INLINE Part gelu_part(Part x) { return gelu8(x); }
+#endif
 
 #endif

@@ -1,8 +1,9 @@
 """Compiles and loads the C kernels, and selects the backend of a call.
 
-HEADSTART_KERNELS selects it, on first use: `native` (compile; an error if that fails), `scalar`
-(the same without vector instructions: slow, the same bits), `reference` (plain torch: other bits),
-or unset: native if it can be compiled and loaded, else reference with one warning.
+HEADSTART_KERNELS selects it, on first use: `native` (compile for all that the processor has; an
+error if that fails), a level of levels.py by name (less than the processor has, down to `scalar`,
+without vector instructions: slower, the same bits), `reference` (plain torch: other bits), or
+unset: native if it can be compiled and loaded, else reference with one warning.
 
 All C files make one library, so that all kernels share one thread pool (pool.c). It is stored in
 $XDG_CACHE_HOME/headstart/kernels, named by a hash of sources, flags, compiler and processor, and
@@ -10,6 +11,7 @@ put in place by an atomic rename, so that concurrent processes never see half a 
 
     KernelError
     +-- BackendError       HEADSTART_KERNELS or backend= has an unknown value
+    +-- LevelError         a level that this processor has not
     +-- CompilerError      no C compiler, or it failed, or its output cannot be loaded
     +-- KernelInputError   a tensor of the wrong type, shape or device
 """
@@ -26,12 +28,14 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from torch import Tensor
+
+from headstart.kernels import levels
 
 logger = logging.getLogger("headstart.kernels")
 
@@ -40,18 +44,13 @@ COMPILERS = ("cc", "gcc", "clang")
 FLAGS = (
     "-std=gnu11",
     "-O3",
-    "-march=native",
     "-ffp-contract=off",  # a multiply and an add fuse only where the source says so
     "-fno-math-errno",
     "-Wno-psabi",  # wide vectors passed between functions of one file only
     "-fPIC",
     "-pthread",
 )
-# `scalar` is the portable path of the same C code, which other processors run; here it is for
-# tests. On x86-64 it is compiled for the oldest ones, which have no fused multiply-add.
-BACKENDS = ("native", "scalar", "reference")
-_OLDEST = ("-march=x86-64",) if platform.machine().lower() in ("x86_64", "amd64") else ()
-SCALAR_FLAGS = ("-DHEADSTART_SCALAR", *_OLDEST)
+BACKENDS = ("native", *levels.NAMES, "reference")
 COMPILE_TIMEOUT_S = 300
 
 Declare = Callable[[ctypes.CDLL], None]
@@ -67,6 +66,16 @@ class BackendError(KernelError, ValueError):
     def __init__(self, name: str, source: str) -> None:
         self.name = name
         super().__init__(f"{source} is {name!r}: expected one of {', '.join(BACKENDS)}")
+
+
+class LevelError(KernelError, ValueError):
+    """A level of instructions that the processor lacks; `have`: those it has."""
+
+    def __init__(self, name: str, compiler: str, have: Sequence[str]) -> None:
+        self.name, self.have = name, tuple(have)
+        super().__init__(
+            f"kernels of level {name}: this processor has {', '.join(have)}, as {compiler} sees it"
+        )
 
 
 class CompilerError(KernelError, RuntimeError):
@@ -122,28 +131,29 @@ def _compiler_version(compiler: str) -> str:
     return done.stdout
 
 
-def library_path(compiler: str, *, scalar: bool = False) -> Path:
+def library_path(compiler: str, level: str = "native") -> Path:
     """Where the library is or will be stored."""
     digest = hashlib.sha256()
-    facts = [*FLAGS, *(SCALAR_FLAGS if scalar else ()), _compiler_version(compiler), _processor()]
+    facts = [*FLAGS, *levels.flags_of(level), _compiler_version(compiler), _processor()]
     for fact in facts:
         digest.update(fact.encode() + b"\0")
     for source in sources():
         digest.update(str(source.relative_to(ROOT)).encode() + b"\0" + source.read_bytes())
-    kind = "scalar" if scalar else "native"
-    return cache_dir() / f"{kind}-{digest.hexdigest()[:20]}.so"
+    return cache_dir() / f"{level}-{digest.hexdigest()[:20]}.so"
 
 
-def build(*, scalar: bool = False) -> tuple[Path, bool]:
+def build(level: str = "native") -> tuple[Path, bool]:
     """Compile the library unless it exists: (path, whether it was compiled now).
 
-    Raises CompilerError.
+    `level`: `native`, or a name of levels.py. Raises CompilerError, LevelError.
     """
     compiler = find_compiler()
-    path = library_path(compiler, scalar=scalar)
+    if level != "native" and level not in levels.here(compiler):
+        raise LevelError(level, compiler, levels.here(compiler))
+    path = library_path(compiler, level)
     if path.exists():
         return path, False
-    flags = [*FLAGS, *(SCALAR_FLAGS if scalar else ())]
+    flags = [*FLAGS, *levels.flags_of(level)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as folder:
@@ -187,25 +197,25 @@ def _compile(command: list[str]) -> str:
 
 
 _lock = threading.Lock()
-_libraries: dict[tuple[str, bool], ctypes.CDLL] = {}
+_libraries: dict[tuple[str, str], ctypes.CDLL] = {}
 
 
-def _open(*, scalar: bool = False) -> ctypes.CDLL:
-    """The library, compiled if necessary. Raises CompilerError, also if the system refuses to load
-    it, for example from a file system mounted without `exec`."""
-    path, _ = build(scalar=scalar)
+def _open(level: str = "native") -> ctypes.CDLL:
+    """The library, compiled if necessary. Raises LevelError, and CompilerError, also if the system
+    refuses to load it, for example from a file system mounted without `exec`."""
+    path, _ = build(level)
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
         raise CompilerError(f"cannot load the kernels from {path.parent}", str(error)) from error
 
 
-def _load(operation: str, declare: Declare, *, scalar: bool) -> ctypes.CDLL:
-    """The library, with the operation's functions declared; raises CompilerError."""
-    key = (operation, scalar)
+def _load(operation: str, declare: Declare, level: str) -> ctypes.CDLL:
+    """The library, with the operation's functions declared; raises CompilerError, LevelError."""
+    key = (operation, level)
     with _lock:
         if key not in _libraries:
-            loaded = _open(scalar=scalar)
+            loaded = _open(level)
             declare(loaded)
             _libraries[key] = loaded
         return _libraries[key]
@@ -213,7 +223,7 @@ def _load(operation: str, declare: Declare, *, scalar: bool) -> ctypes.CDLL:
 
 @functools.cache
 def default_backend() -> str:
-    """`native` or `reference`, from HEADSTART_KERNELS; decided once, on first use.
+    """One of BACKENDS, from HEADSTART_KERNELS; decided once, on first use.
 
     Raises BackendError for another value.
     """
@@ -233,16 +243,23 @@ def default_backend() -> str:
 def library(operation: str, declare: Declare, backend: str | None) -> ctypes.CDLL | None:
     """The library for a call of `operation`, or None for the torch reference.
 
-    `declare` sets argument types, once. Raises BackendError, CompilerError.
+    `declare` sets argument types, once. Raises BackendError, CompilerError, LevelError.
     """
     chosen = backend if backend is not None else default_backend()
     if chosen == "reference":
         return None
     if chosen not in BACKENDS:
         raise BackendError(chosen, "backend")
-    scalar = chosen == "scalar"
     # Looked up without the lock: a dict read is atomic, and this runs some 200 times per token.
-    return _libraries.get((operation, scalar)) or _load(operation, declare, scalar=scalar)
+    return _libraries.get((operation, chosen)) or _load(operation, declare, chosen)
+
+
+def level() -> str:
+    """The level that the default backend runs, a name of levels.py; or `reference`."""
+    chosen = default_backend()
+    if chosen != "native":
+        return chosen
+    return levels.here(find_compiler())[0]
 
 
 _chosen_threads: int | None = None

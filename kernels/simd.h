@@ -1,20 +1,19 @@
 /* Eight floats at a time for any processor: GCC and clang vector extensions, with intrinsics where
- * they change the speed. Used by the small operations; qlinear has its own. */
+ * they change the speed. Used by the small operations; qlinear has its own.
+ *
+ * A sum over lanes is always one of eight. Where every lane is a result of its own, a `Part` is the
+ * widest vector there is: 16 floats with AVX-512, else 8. */
 #ifndef HEADSTART_SIMD_H
 #define HEADSTART_SIMD_H
 
 #include "fma.h"
+#include "level.h"
 #include "pool.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-
-#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(HEADSTART_SCALAR)
-#define HEADSTART_AVX2 1
-#include <immintrin.h>
-#endif
 
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
@@ -106,6 +105,79 @@ INLINE Vec exp8(Vec x)
     p = p * first * second;
     return (Vec)(((VecInt)p & ~is_nan) | ((VecInt)x & is_nan));
 }
+
+#ifdef HEADSTART_WIDE
+#define PART_LANES 16
+typedef float Part __attribute__((vector_size(64)));
+INLINE Part splat_part(float x) { return (Part)_mm512_set1_ps(x); }
+INLINE Part fma_part(Part a, Part b, Part c) { return (Part)_mm512_fmadd_ps(a, b, c); }
+INLINE Part max_part(Part a, Part b) { return (Part)_mm512_max_ps(a, b); }
+INLINE Vec low_half(Part v) { return (Vec)_mm512_castps512_ps256(v); }
+INLINE Vec high_half(Part v)
+{
+    return (Vec)_mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
+}
+INLINE Part join(Vec low, Vec high)
+{
+    return (Part)_mm512_castpd_ps(_mm512_insertf64x4(
+        _mm512_castps_pd(_mm512_castps256_ps512(low)), _mm256_castps_pd(high), 1));
+}
+
+INLINE Part twice(Vec v)
+{
+    return (Part)_mm512_castpd_ps(_mm512_broadcast_f64x4(_mm256_castps_pd(v)));
+}
+
+/* The same operations as in exp8. */
+INLINE Part exp_part(Part x)
+{
+    const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+    const Part magic = splat_part(0x1.8p23f);
+    const Part y = (Part)_mm512_min_ps(_mm512_max_ps(x, splat_part(-104.0f)), splat_part(89.0f));
+    const Part n = (y * splat_part(0x1.715476p+0f) + magic) - magic;
+    Part r = fma_part(n, splat_part(-0x1.62e4p-1f), y);
+    r = fma_part(n, splat_part(-0x1.7f7d1cp-20f), r);
+    Part p = splat_part(1.0f / 5040.0f);
+    p = fma_part(p, r, splat_part(1.0f / 720.0f));
+    p = fma_part(p, r, splat_part(1.0f / 120.0f));
+    p = fma_part(p, r, splat_part(1.0f / 24.0f));
+    p = fma_part(p, r, splat_part(1.0f / 6.0f));
+    p = fma_part(p, r, splat_part(0.5f));
+    p = fma_part(p, r, splat_part(1.0f));
+    p = fma_part(p, r, splat_part(1.0f));
+    const __m512i exponent = _mm512_cvttps_epi32(n), part = _mm512_srai_epi32(exponent, 1);
+    const __m512i bias = _mm512_set1_epi32(127);
+    const __m512i first = _mm512_slli_epi32(_mm512_add_epi32(part, bias), 23);
+    const __m512i second =
+        _mm512_slli_epi32(_mm512_add_epi32(_mm512_sub_epi32(exponent, part), bias), 23);
+    p = p * (Part)_mm512_castsi512_ps(first) * (Part)_mm512_castsi512_ps(second);
+    return (Part)_mm512_mask_mov_ps(p, is_nan, x);
+}
+#else
+#define PART_LANES LANES
+typedef Vec Part;
+INLINE Part splat_part(float x) { return splat(x); }
+INLINE Part fma_part(Part a, Part b, Part c) { return fma8(a, b, c); }
+INLINE Part max_part(Part a, Part b) { return max8(a, b); }
+INLINE Part exp_part(Part x) { return exp8(x); }
+#endif
+
+INLINE Part load_part(const float *p)
+{
+    Part v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE void store_part(float *p, Part v) { memcpy(p, &v, sizeof v); }
+
+/* The maximum of the lanes, and lanes folded into a sum of eight: first halves before second. */
+#ifdef HEADSTART_WIDE
+INLINE float max_of_part(Part v) { return max_of(max8(low_half(v), high_half(v))); }
+INLINE Vec add_halves(Vec sum, Part v) { return sum + low_half(v) + high_half(v); }
+#else
+INLINE float max_of_part(Part v) { return max_of(v); }
+INLINE Vec add_halves(Vec sum, Part v) { return sum + v; }
+#endif
 
 INLINE float half_to_float(uint16_t h)
 {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 from headstart.engine.weights import ensure
+from headstart.kernels import levels
 
 # pytest puts the checkout on the path. A module imported as `gateway.x` would be a second copy of
 # `headstart.gateway.x`, and a test that patches it would patch nothing.
@@ -25,6 +27,18 @@ for name in ("gateway", "engine", "kernels", "benchmarks", "recipes"):
 settings.register_profile("headstart", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headstart"))
+
+
+def pytest_report_header() -> str:
+    """The levels of kernels that this machine can run, and those that no test can cover here."""
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    if compiler is None:
+        return "kernels: no C compiler, so no levels"
+    here = levels.here(compiler)
+    lacking = [name for name in levels.NAMES if name not in here]
+    return (
+        f"kernels: levels {', '.join(here)}; not on this processor: {', '.join(lacking) or 'none'}"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -79,7 +79,7 @@ def loading_of(config: EngineConfig) -> Loading:
     """Loading options from the settings."""
     form = config.weights
     if form in ("auto", "dummy"):
-        form = "int8" if default_backend() == "native" else "bf16"
+        form = "bf16" if default_backend() == "reference" else "int8"
     return Loading(
         dtype=torch.float32 if form == "fp32" else torch.bfloat16,
         build=in_int8 if form == "int8" else in_torch,

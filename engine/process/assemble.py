@@ -107,7 +107,7 @@ def assemble(
     """Load everything and run it once. Raises `BadWeights` or another `EngineError`."""
     began_s = time.monotonic()
     # The kernels have threads of their own; torch's would compete with them.
-    native = config.backend != "reference" and default_backend() == "native"
+    native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
     report("ears", 0, 0)  # first, because a user may have supplied wrong ones

@@ -154,7 +154,7 @@ def assemble_llm_server(
     is to be chosen. Raises `LlmServerError` or another `EngineError`."""
     began_s = time.monotonic()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
-    native = config.backend != "reference" and default_backend() == "native"
+    native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
     base_url, key = split_url(server.url), server.key()

@@ -12,26 +12,14 @@
 #define SUM 384  /* values of one chain: 24 KB of a panel, which stay in the first-level cache */
 #define ROWS 96  /* rows of y whose sums are kept between parts */
 
-/* A panel's outputs as one vector or two, and the rows of y that share a pass over a part of it: as
- * many as fit the registers. */
-#if defined(HEADSTART_AVX2) && defined(__AVX512F__)
-#define PARTS 1
+/* A panel's outputs are PARTS vectors; TILE rows of y share a pass over a part of it: as many as fit the
+ * registers. */
+#define PARTS (PANEL / PART_LANES)
+#ifdef HEADSTART_WIDE
 #define TILE 12
-typedef float Part __attribute__((vector_size(64)));
-INLINE Part multiply_add(float a, Part b, Part c) { return _mm512_fmadd_ps(_mm512_set1_ps(a), b, c); }
 #else
-#define PARTS 2
 #define TILE 6
-typedef Vec Part;
-INLINE Part multiply_add(float a, Part b, Part c) { return fma8(splat(a), b, c); }
 #endif
-
-INLINE Part load_part(const float *p)
-{
-    Part v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
 
 #define UNROLL_TILE _Pragma("GCC unroll 12")
 
@@ -49,13 +37,13 @@ INLINE void tile(const int m_rows, const float *x, int64_t step, const float *pa
     const int lanes = PANEL / PARTS;
     Part acc[TILE][PARTS];
     UNROLL_TILE for (int m = 0; m < m_rows; m++)
-        UNROLL for (int h = 0; h < PARTS; h++) acc[m][h] = (Part){0};
+        UNROLL for (int h = 0; h < PARTS; h++) acc[m][h] = splat_part(0.0f);
     for (int64_t k = 0; k < count; k++) {
         Part weight[PARTS];
         UNROLL for (int h = 0; h < PARTS; h++) weight[h] = load_part(panel + k * PANEL + h * lanes);
         UNROLL_TILE for (int m = 0; m < m_rows; m++)
             UNROLL for (int h = 0; h < PARTS; h++)
-                acc[m][h] = multiply_add(x[m * step + k], weight[h], acc[m][h]);
+                acc[m][h] = fma_part(splat_part(x[m * step + k]), weight[h], acc[m][h]);
     }
     UNROLL_TILE for (int m = 0; m < m_rows; m++)
         UNROLL for (int h = 0; h < PARTS; h++) {
@@ -104,8 +92,8 @@ static void panel_of(const Job *j, int64_t p)
         const int64_t rows = j->rows - row < ROWS ? j->rows - row : ROWS;
         for (int64_t k = 0; k < j->run; k += SUM) tiles(j, panel, row, rows, k, sum);
         for (int64_t m = 0; m < rows; m++) {
-            for (int h = 0; h < PANEL; h += LANES)
-                store(sum[m] + h, gelu8(load(sum[m] + h) + load(bias + h)));
+            for (int h = 0; h < PANEL; h += PART_LANES)
+                store_part(sum[m] + h, gelu_part(load_part(sum[m] + h) + load_part(bias + h)));
             memcpy(j->out + (row + m) * j->outputs + p * PANEL, sum[m], (size_t)width * sizeof(float));
         }
     }

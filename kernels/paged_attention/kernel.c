@@ -10,7 +10,7 @@
 #include "storage.h"
 
 #define SPAN 64       /* tokens between two updates of the running maximum */
-#define OUT_VECTORS 4 /* vectors of two heads' output kept in registers while tokens go by */
+#define OUT_PARTS 4   /* parts of two heads' output kept in registers while tokens go by */
 #define QUAD 4        /* tokens scored at a time */
 
 /* One thread's memory; `width` is head_dim rounded up to whole vectors, the rest zeros. */
@@ -25,13 +25,45 @@ typedef struct {
 
 INLINE int64_t rounded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
+/* scores[t] = the sum of the lanes of sum[t], pairs of neighbours first. */
+INLINE void add_lanes(const Vec sum[QUAD], float *scores)
+{
+#ifdef HEADSTART_AVX2
+    const __m256 pairs =
+        _mm256_hadd_ps(_mm256_hadd_ps(sum[0], sum[1]), _mm256_hadd_ps(sum[2], sum[3]));
+    _mm_storeu_ps(scores,
+                  _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
+#else
+    for (int t = 0; t < QUAD; t++) {
+        const Vec v = sum[t]; /* in the order of the horizontal additions above */
+        scores[t] = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+    }
+#endif
+}
+
 /* Scores of four keys with two queries. Two heads share the loads of the keys, two times four sums
- * fit the registers with their pointers; each sum is the same whatever it is computed beside. */
+ * fit the registers with their pointers; each sum is the same whatever it is computed beside. Where
+ * vectors are wide enough one holds both heads' eight lanes. */
 INLINE void score_quad(const float *const q[2], const float *const *keys, int64_t width,
                        float *const scores[2])
 {
     Vec sum[2][QUAD];
     const float *k0 = keys[0], *k1 = keys[1], *k2 = keys[2], *k3 = keys[3];
+#ifdef HEADSTART_WIDE
+    Part two[QUAD];
+    UNROLL for (int t = 0; t < QUAD; t++) two[t] = splat_part(0.0f);
+    for (int64_t d = 0; d < width; d += LANES) {
+        const Part query = join(load(q[0] + d), load(q[1] + d));
+        two[0] = fma_part(twice(load(k0 + d)), query, two[0]);
+        two[1] = fma_part(twice(load(k1 + d)), query, two[1]);
+        two[2] = fma_part(twice(load(k2 + d)), query, two[2]);
+        two[3] = fma_part(twice(load(k3 + d)), query, two[3]);
+    }
+    UNROLL for (int t = 0; t < QUAD; t++) {
+        sum[0][t] = low_half(two[t]);
+        sum[1][t] = high_half(two[t]);
+    }
+#else
     UNROLL for (int t = 0; t < QUAD; t++) sum[0][t] = sum[1][t] = splat(0.0f);
     for (int64_t d = 0; d < width; d += LANES) {
         const Vec key[QUAD] = {load(k0 + d), load(k1 + d), load(k2 + d), load(k3 + d)};
@@ -40,19 +72,8 @@ INLINE void score_quad(const float *const q[2], const float *const *keys, int64_
             UNROLL for (int t = 0; t < QUAD; t++) sum[h][t] = fma8(key[t], query, sum[h][t]);
         }
     }
-    UNROLL for (int h = 0; h < 2; h++) {
-#ifdef HEADSTART_AVX2
-        const __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(sum[h][0], sum[h][1]),
-                                            _mm256_hadd_ps(sum[h][2], sum[h][3]));
-        _mm_storeu_ps(scores[h], _mm_add_ps(_mm256_castps256_ps128(pairs),
-                                            _mm256_extractf128_ps(pairs, 1)));
-#else
-        for (int t = 0; t < QUAD; t++) {
-            const Vec v = sum[h][t]; /* in the order of the horizontal additions above */
-            scores[h][t] = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
-        }
 #endif
-    }
+    UNROLL for (int h = 0; h < 2; h++) add_lanes(sum[h], scores[h]);
 }
 
 /* Sets rows[t] to the fp32 row of `width` of token first + t: in the pool, or converted in `copy`. */
@@ -87,42 +108,55 @@ static void score_span(const Work *w, int64_t tokens, int64_t width, int64_t h, 
 static float weigh_span(const Work *w, int64_t tokens, int64_t h)
 {
     float *weights = w->weights + h * SPAN;
-    const int64_t end = rounded(tokens);
-    for (int64_t t = tokens; t < end; t++) weights[t] = -INFINITY;
-    Vec most = splat(w->most[h]);
-    for (int64_t t = 0; t < end; t += LANES) most = max8(load(weights + t), most);
-    const float now = max_of(most), fade = exp8(splat(w->most[h] - now))[0];
-    /* A NaN score is passed over by max8, but makes its weight and so the total NaN. */
+    for (int64_t t = tokens; t % PART_LANES; t++) weights[t] = -INFINITY;
+    Part highest = splat_part(w->most[h]);
+    for (int64_t t = 0; t < tokens; t += PART_LANES)
+        highest = max_part(load_part(weights + t), highest);
+    const float now = max_of_part(highest), fade = exp8(splat(w->most[h] - now))[0];
+    /* A NaN score is passed over by max_part, but makes its weight and so the total NaN. */
     Vec sum = splat(0.0f);
-    for (int64_t t = 0; t < end; t += LANES) {
-        const Vec weight = exp8(load(weights + t) - splat(now));
-        store(weights + t, weight);
-        sum += weight;
+    for (int64_t t = 0; t < tokens; t += PART_LANES) {
+        const Part weight = exp_part(load_part(weights + t) - splat_part(now));
+        store_part(weights + t, weight);
+        sum = add_halves(sum, weight);
     }
     w->total[h] = w->total[h] * fade + sum_of(sum);
     w->most[h] = now;
     return fade;
 }
 
-/* out[head][count vectors from d] = out * fade + sum over tokens of weight * value, two heads. */
+/* out[head][count parts from d] = out * fade + sum over tokens of weight * value, two heads. */
 INLINE void add_values(const Work *w, int64_t tokens, int64_t d, const int count,
                        const float fade[2], const float *const weights[2], float *const out[2])
 {
-    Vec acc[2][OUT_VECTORS];
+    Part acc[2][OUT_PARTS];
     UNROLL for (int h = 0; h < 2; h++)
         UNROLL for (int i = 0; i < count; i++)
-            acc[h][i] = load(out[h] + d + LANES * i) * splat(fade[h]);
+            acc[h][i] = load_part(out[h] + d + PART_LANES * i) * splat_part(fade[h]);
     for (int64_t t = 0; t < tokens; t++) {
         const float *value = w->value_rows[t] + d;
-        const Vec first = splat(weights[0][t]), second = splat(weights[1][t]);
+        const Part first = splat_part(weights[0][t]), second = splat_part(weights[1][t]);
         UNROLL for (int i = 0; i < count; i++) {
-            const Vec v = load(value + LANES * i);
-            acc[0][i] = fma8(first, v, acc[0][i]);
-            acc[1][i] = fma8(second, v, acc[1][i]);
+            const Part v = load_part(value + PART_LANES * i);
+            acc[0][i] = fma_part(first, v, acc[0][i]);
+            acc[1][i] = fma_part(second, v, acc[1][i]);
         }
     }
     UNROLL for (int h = 0; h < 2; h++)
-        UNROLL for (int i = 0; i < count; i++) store(out[h] + d + LANES * i, acc[h][i]);
+        UNROLL for (int i = 0; i < count; i++)
+            store_part(out[h] + d + PART_LANES * i, acc[h][i]);
+}
+
+/* The same for one vector of eight, where no whole part is left. */
+INLINE void add_eight(const Work *w, int64_t tokens, int64_t d, const float fade[2],
+                      const float *const weights[2], float *const out[2])
+{
+    Vec acc[2] = {load(out[0] + d) * splat(fade[0]), load(out[1] + d) * splat(fade[1])};
+    for (int64_t t = 0; t < tokens; t++) {
+        const Vec v = load(w->value_rows[t] + d);
+        UNROLL for (int h = 0; h < 2; h++) acc[h] = fma8(splat(weights[h][t]), v, acc[h]);
+    }
+    UNROLL for (int h = 0; h < 2; h++) store(out[h] + d, acc[h]);
 }
 
 /* Takes the span's tokens into the running softmax of heads h and g. */
@@ -134,9 +168,11 @@ static void take_span(const Work *w, int64_t tokens, int64_t width, int64_t h, i
     const float *const weights[2] = {w->weights + h * SPAN, w->weights + g * SPAN};
     float *const out[2] = {w->out + h * width, w->out + g * width};
     int64_t d = 0;
-    for (; d + OUT_VECTORS * LANES <= width; d += OUT_VECTORS * LANES)
-        add_values(w, tokens, d, OUT_VECTORS, fade, weights, out);
-    for (; d < width; d += LANES) add_values(w, tokens, d, 1, fade, weights, out);
+    for (; d + OUT_PARTS * PART_LANES <= width; d += OUT_PARTS * PART_LANES)
+        add_values(w, tokens, d, OUT_PARTS, fade, weights, out);
+    for (; d + PART_LANES <= width; d += PART_LANES)
+        add_values(w, tokens, d, 1, fade, weights, out);
+    for (; d < width; d += LANES) add_eight(w, tokens, d, fade, weights, out);
 }
 
 /* Heads [h0, h1) of one row, all of one KV head. */

@@ -5,528 +5,54 @@
  *     acc = fma(min_w, s_x * sum of q, acc)                                   (affine kinds)
  * The integers are exact, so any tiling over rows, panels and threads gives the same bits.
  */
-#include "../fma.h"
 #include "../kernels.h"
 #include "../pool.h"
-#include "panel.h"
+#include "input.h"
 
-#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(HEADSTART_SCALAR)
-#define HEADSTART_AVX2 1
-#include <immintrin.h>
-#endif
-
-#define UNROLL _Pragma("GCC unroll 8")
-#define TILE 3          /* rows of x that share one pass over a weight vector: fit the registers */
-#define FEW 4           /* up to so many rows of x, codes are unpacked in registers */
-#define CHUNK_GROUPS 32 /* groups of K expanded at a time: 16 KiB of codes, half of L1 */
-#define CHUNK_ROWS 128  /* rows of x per expansion of a panel */
-#define AHEAD_BYTES 2048 /* of the weight, fetched before use: +20 % for one row of x, Q5_0 */
-#define TINY 1e-30f     /* groups below this are zero: 127 / TINY is still finite */
-
-/* One group of 32 activations besides its int8 codes. */
-typedef struct {
-    float scale;      /* x = scale * q */
-    float scaled_sum; /* scale * sum of q */
-    int32_t sum[2];   /* sum of q over each half of the group */
-    int32_t total;
-} Group;
-
-typedef struct {
-    int64_t rows, cols, groups;
-    const float *x; /* [rows, cols] */
-    int8_t *q;      /* [rows, cols]; not filled when every weight is float */
-    int8_t *raised; /* [rows, cols]: q + 128, unsigned; filled for more than FEW rows */
-    Group *group;   /* [rows, groups] */
-} Input;
-
-/* --- activations ----------------------------------------------------------------------------- */
-
-/* x[32] -> q[32] and its Group. A value that is not finite makes the whole row NaN. */
-static void quantize_group(const float *x, int8_t *q, Group *out)
-{
-    float most = 0.0f;
-    int finite = 1;
-    for (int i = 0; i < GROUP; i++) {
-        float size = fabsf(x[i]);
-        finite &= size <= 3.402823466e38f;
-        most = size > most ? size : most;
-    }
-    float inverse = most > TINY && finite ? 127.0f / most : 0.0f;
-    out->sum[0] = out->sum[1] = 0;
-    for (int i = 0; i < GROUP; i++) {
-        int code = inverse > 0.0f ? (int)lrintf(x[i] * inverse) : 0;
-        q[i] = (int8_t)code;
-        out->sum[i / 16] += code;
-    }
-    out->scale = !finite ? NAN : inverse > 0.0f ? most / 127.0f : 0.0f;
-    out->total = out->sum[0] + out->sum[1];
-    out->scaled_sum = out->scale * (float)out->total;
-}
-
-#ifdef HEADSTART_AVX2
-static void quantize_row(const float *x, int64_t groups, int8_t *q, Group *out)
-{
-    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
-    const __m256 largest = _mm256_set1_ps(3.402823466e38f);
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), ones = _mm256_set1_epi16(1);
-    for (int64_t g = 0; g < groups; g++, x += GROUP, q += GROUP, out++) {
-        __m256 v[4], most = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
-        UNROLL for (int i = 0; i < 4; i++) {
-            v[i] = _mm256_loadu_ps(x + 8 * i);
-            __m256 size = _mm256_and_ps(v[i], magnitude);
-            bad = _mm256_or_ps(bad, _mm256_cmp_ps(size, largest, _CMP_NLE_UQ));
-            most = _mm256_max_ps(most, size);
-        }
-        __m128 m = _mm_max_ps(_mm256_castps256_ps128(most), _mm256_extractf128_ps(most, 1));
-        m = _mm_max_ps(m, _mm_movehl_ps(m, m));
-        m = _mm_max_ss(m, _mm_movehdup_ps(m));
-        float top = _mm_cvtss_f32(m);
-        if (top <= TINY || _mm256_movemask_ps(bad)) {
-            quantize_group(x, q, out);
-            continue;
-        }
-        __m256 inverse = _mm256_set1_ps(127.0f / top);
-        __m256i c[4];
-        UNROLL for (int i = 0; i < 4; i++)
-            c[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
-        __m256i a = _mm256_packs_epi32(c[0], c[1]), b = _mm256_packs_epi32(c[2], c[3]);
-        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
-        _mm256_storeu_si256((__m256i *)q, bytes);
-        __m256i halves = _mm256_hadd_epi32(_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones));
-        __m128i s = _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
-        out->sum[0] = _mm_extract_epi32(s, 0) + _mm_extract_epi32(s, 1);
-        out->sum[1] = _mm_extract_epi32(s, 2) + _mm_extract_epi32(s, 3);
-        out->total = out->sum[0] + out->sum[1];
-        out->scale = top / 127.0f;
-        out->scaled_sum = out->scale * (float)out->total;
-    }
-}
+#if defined(HEADSTART_AVX512)
+#include "avx512.h"
+#elif defined(HEADSTART_AVX2)
+#include "avx2.h"
 #else
-static void quantize_row(const float *x, int64_t groups, int8_t *q, Group *out)
-{
-    for (int64_t g = 0; g < groups; g++) quantize_group(x + GROUP * g, q + GROUP * g, out + g);
-}
-#endif
-
-/* --- one panel, AVX2 ------------------------------------------------------------------------- */
-
-/* A panel, or a chunk of one, with its codes spread to bytes and its scales to floats. */
-typedef struct {
-    _Alignas(64) uint8_t codes[CHUNK_GROUPS * PANEL * GROUP];
-    float scale[CHUNK_GROUPS][2][PANEL]; /* per half group of K: equal but for Q6_K */
-    float least[CHUNK_GROUPS][PANEL];
-    int32_t base[CHUNK_GROUPS][2][PANEL]; /* -128 * sum of codes, per half group only for Q6_K */
-    float acc[CHUNK_ROWS][PANEL];
-    int narrow; /* Q8_0 whose codes here all lie within +-NARROW_MOST */
-} Scratch;
-
-#ifdef HEADSTART_AVX2
-
-/* Expanded Q8_0 that is `narrow`: a pair of its products more fits 16 bits, a third less work. */
-enum { Q8_NARROW = 100 };
-#define NARROW_MOST 63
-
-/* Vector v of a half as unsigned bytes (Q8_0: signed). */
-INLINE __m256i vector_at(const int bits, const uint8_t *half, const int v)
-{
-    if (bits == 8) return _mm256_loadu_si256((const __m256i *)(half + 32 * v));
-    __m256i q = _mm256_loadu_si256((const __m256i *)(half + plane_bytes(bits) + 32 * (v & 3)));
-    if (v >= 4) q = _mm256_srli_epi16(q, 4);
-    q = _mm256_and_si256(q, _mm256_set1_epi8(15));
-    if (bits == 4) return q;
-    const int shift = bits == 5 ? 4 - v : 4 - 2 * (v & 3);
-    const uint8_t *plane = bits == 5 ? half : half + 32 * (v >> 2);
-    __m256i high = _mm256_loadu_si256((const __m256i *)plane);
-    high = shift > 0 ? _mm256_slli_epi16(high, shift) : _mm256_srli_epi16(high, -shift);
-    return _mm256_or_si256(q, _mm256_and_si256(high, _mm256_set1_epi8(bits == 5 ? 16 : 48)));
-}
-
-/* Vectors whose products fit 16 bits when added: codes times +-127, in pairs. */
-INLINE int addable(const int kind)
-{
-    const int bits = bits_of(kind);
-    return kind == Q8_NARROW || bits == 6 ? 2 : bits == 5 ? 4 : bits == 4 ? 8 : 1;
-}
-
-/* Whether expanded codes have their zero taken off: then they are the signed operand of the
- * multiplication, q + 128 is the unsigned one, and sums start at -128 * sum of codes. That saves the
- * correction by the sum of q for every row of x. The bounds of `addable` hold for these too. */
-INLINE int is_centred(const int kind) { return zero_shift(kind) >= 0; }
-
-/* Products of vector v of both halves with m_rows rows of x, added to pairs (the first: stored). */
-INLINE void add_products(const int kind, const int spread, const int halves, const int m_rows,
-                         const uint8_t *w, const int8_t *const *q, const int v, const int first,
-                         __m256i pairs[2][TILE])
-{
-    const int bits = bits_of(kind);
-    __m256i code[2];
-    UNROLL for (int h = 0; h < halves; h++)
-        code[h] = vector_at(spread ? 8 : bits, w + h * (spread ? 256 : half_bytes(bits)), v);
-    UNROLL for (int m = 0; m < m_rows; m++) {
-        int32_t four;
-        memcpy(&four, q[m] + 4 * v, 4);
-        const __m256i a = _mm256_set1_epi32(four);
-        UNROLL for (int h = 0; h < halves; h++) {
-            __m256i product;
-            if (kind == Q8_0 || kind == Q8_NARROW) /* 255 * 127 * 2 overflows 16 bits, 128 * 127 * 2 does not */
-                product = _mm256_maddubs_epi16(_mm256_abs_epi8(code[h]), _mm256_sign_epi8(a, code[h]));
-            else if (spread && is_centred(kind)) product = _mm256_maddubs_epi16(a, code[h]);
-            else product = _mm256_maddubs_epi16(code[h], a);
-            pairs[h][m] = first ? product : _mm256_add_epi16(pairs[h][m], product);
-        }
-    }
-}
-
-/* Integer dot products of one group: sum[part][h][m], part 1 only for Q6_K (values 16 .. 31).
- * `spread`: w holds bytes. Unrolling by two there keeps the compiler from hoisting loads until the
- * accumulators spill; packed codes need v to be a constant. */
-INLINE void dot_group(const int kind, const int spread, const int halves, const int m_rows,
-                      const uint8_t *w, const int8_t *const *q, __m256i sum[2][2][TILE])
-{
-    const int step = addable(kind);
-    const __m256i ones = _mm256_set1_epi16(1);
-    UNROLL for (int v0 = 0; v0 < VECTORS; v0 += step) {
-        __m256i pairs[2][TILE];
-        if (spread && step > 2) {
-            UNROLL for (int m = 0; m < m_rows; m++) pairs[0][m] = pairs[1][m] = _mm256_setzero_si256();
-            _Pragma("GCC unroll 2") for (int v = v0; v < v0 + step; v++)
-                add_products(kind, spread, halves, m_rows, w, q, v, 0, pairs);
-        } else {
-            UNROLL for (int v = v0; v < v0 + step; v++)
-                add_products(kind, spread, halves, m_rows, w, q, v, v == v0, pairs);
-        }
-        const int part = kind == Q6_K && v0 >= 4, first = v0 == 0 || (kind == Q6_K && v0 == 4);
-        UNROLL for (int m = 0; m < m_rows; m++)
-            UNROLL for (int h = 0; h < halves; h++) {
-                const __m256i wide = _mm256_madd_epi16(pairs[h][m], ones);
-                sum[part][h][m] = first ? wide : _mm256_add_epi32(sum[part][h][m], wide);
-            }
-    }
-}
-
-/* acc + scale_w * scale_x * (sum - zero * sum of q) for 8 rows of W; zero < 0: nothing to take off. */
-INLINE __m256 scaled(const int zero, __m256 acc, __m256 scale_w, __m256 scale_x, __m256i sum,
-                     int32_t q_sum)
-{
-    if (zero >= 0) sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(_mm256_set1_epi32(q_sum), zero));
-    return _mm256_fmadd_ps(_mm256_mul_ps(scale_w, scale_x), _mm256_cvtepi32_ps(sum), acc);
-}
-
-/* Adds one group's share to the accumulators of 8 rows of W and one row of x. */
-INLINE __m256 finish(const int kind, const int zero, __m256 acc, const __m256 scale[2],
-                     __m256 least, const Group *group, __m256i first, __m256i second)
-{
-    const __m256 scale_x = _mm256_set1_ps(group->scale);
-    if (kind == Q6_K) {
-        acc = scaled(zero, acc, scale[0], scale_x, first, group->sum[0]);
-        return scaled(zero, acc, scale[1], scale_x, second, group->sum[1]);
-    }
-    acc = scaled(zero, acc, scale[0], scale_x, first, group->total);
-    if (is_affine(kind)) acc = _mm256_fmadd_ps(least, _mm256_set1_ps(group->scaled_sum), acc);
-    return acc;
-}
-
-INLINE __m256 halves_at(const uint8_t *p)
-{
-    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
-}
-
-/* Scales and minimums of rows 8h .. 8h + 7 for group g of a cell; the same values as scale_at. */
-INLINE void scales_at(const int kind, const uint8_t *cell, int g, int h, __m256 scale[2],
-                      __m256 *least)
-{
-    __m256 d = halves_at(cell + 16 * h);
-    *least = is_affine(kind) ? halves_at(cell + PANEL * 2 + 16 * h) : _mm256_setzero_ps();
-    scale[0] = scale[1] = d;
-    if (!is_super(kind)) return;
-    const uint8_t *subs = cell + PANEL * 2 * (1 + is_affine(kind)) + 8 * h;
-    if (kind == Q6_K) {
-        for (int part = 0; part < 2; part++) {
-            __m128i s = _mm_loadl_epi64((const __m128i *)(subs + (2 * g + part) * PANEL));
-            scale[part] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s)));
-        }
-        return;
-    }
-    __m128i s = _mm_loadl_epi64((const __m128i *)(subs + g * PANEL));
-    __m128i m = _mm_loadl_epi64((const __m128i *)(subs + (8 + g) * PANEL));
-    scale[0] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(s)));
-    __m256 factor = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
-    *least = _mm256_mul_ps(*least, factor);
-}
-
-/* All of K for one panel and one or two rows of x, straight from the packed bytes. */
-INLINE void panel_packed(const int kind, const int m_rows, const uint8_t *panel, const Input *in,
-                         int64_t m0, float out[][PANEL])
-{
-    const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
-    const int64_t cells = in->groups / groups;
-    const int8_t *q[TILE];
-    const Group *group[TILE];
-    __m256 acc[2][TILE];
-    UNROLL for (int m = 0; m < m_rows; m++) {
-        q[m] = in->q + (m0 + m) * in->cols;
-        group[m] = in->group + (m0 + m) * in->groups;
-        acc[0][m] = acc[1][m] = _mm256_setzero_ps();
-    }
-    for (int64_t c = 0; c < cells; c++, panel += cell_bytes(kind)) {
-        const uint8_t *half = panel + head_bytes(kind);
-        for (int g = 0; g < groups; g++) {
-            UNROLL for (int i = 0; i < 2 * half_bytes(bits); i += 64)
-                _mm_prefetch((const char *)half + AHEAD_BYTES + i, _MM_HINT_T0);
-            UNROLL for (int h = 0; h < 2; h++, half += half_bytes(bits)) {
-                __m256i sum[2][2][TILE];
-                __m256 scale[2], least;
-                scales_at(kind, panel, g, h, scale, &least);
-                dot_group(kind, 0, 1, m_rows, half, q, sum);
-                UNROLL for (int m = 0; m < m_rows; m++)
-                    acc[h][m] = finish(kind, zero_shift(kind), acc[h][m], scale, least, group[m],
-                                       sum[0][0][m], sum[1][0][m]);
-            }
-            UNROLL for (int m = 0; m < m_rows; m++) {
-                q[m] += GROUP;
-                group[m]++;
-            }
-        }
-    }
-    UNROLL for (int m = 0; m < m_rows; m++)
-        UNROLL for (int h = 0; h < 2; h++) _mm256_storeu_ps(out[m] + 8 * h, acc[h][m]);
-}
-
-/* One half of a group: codes to bytes, centred where the kind is; base[part] to -128 * their sum;
- * `most`: the largest size of a signed code so far, byte by byte. */
-INLINE void expand_half(const int kind, const uint8_t *half, uint8_t *codes, int32_t *const base[2],
-                        __m256i *most)
-{
-    const int bits = bits_of(kind), parts = kind == Q6_K ? 2 : 1;
-    __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-    UNROLL for (int v = 0; v < VECTORS; v++) {
-        __m256i code = vector_at(bits, half, v);
-        if (kind == Q8_0) *most = _mm256_max_epu8(*most, _mm256_abs_epi8(code));
-        if (is_centred(kind)) {
-            const int part = parts == 2 && v >= 4;
-            code = _mm256_sub_epi8(code, _mm256_set1_epi8((char)(1 << zero_shift(kind))));
-            sum[part] = _mm256_add_epi16(sum[part],
-                                         _mm256_maddubs_epi16(_mm256_set1_epi8(1), code));
-        }
-        _mm256_store_si256((__m256i *)(codes + 32 * v), code);
-    }
-    if (!is_centred(kind)) return;
-    for (int part = 0; part < parts; part++)
-        _mm256_store_si256((__m256i *)base[part],
-                           _mm256_madd_epi16(sum[part], _mm256_set1_epi16(-128)));
-}
-
-/* Spreads groups g0 .. g0 + count of a panel into the scratch. */
-INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, Scratch *to)
-{
-    const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
-    uint8_t *codes = to->codes;
-    __m256i most = _mm256_setzero_si256();
-    for (int i = 0; i < count; i++) {
-        const uint8_t *cell = panel + (g0 + i) / groups * cell_bytes(kind);
-        const int g = (int)((g0 + i) % groups);
-        const uint8_t *half = cell + head_bytes(kind) + 2 * g * half_bytes(bits);
-        for (int h = 0; h < 2; h++, half += half_bytes(bits), codes += 32 * VECTORS) {
-            int32_t *const base[2] = {to->base[i][0] + 8 * h, to->base[i][1] + 8 * h};
-            __m256 scale[2], least;
-            scales_at(kind, cell, g, h, scale, &least);
-            _mm256_store_ps(to->scale[i][0] + 8 * h, scale[0]);
-            _mm256_store_ps(to->scale[i][1] + 8 * h, scale[1]);
-            _mm256_store_ps(to->least[i] + 8 * h, least);
-            expand_half(kind, half, codes, base, &most);
-        }
-    }
-    const __m256i bound = _mm256_set1_epi8(NARROW_MOST);
-    to->narrow = _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(most, bound), bound)) == -1;
-}
-
-/* Adds `count` expanded groups to acc[m_rows][16]. */
-INLINE void tile_expanded(const int kind, const int m_rows, const Scratch *w, const Input *in,
-                          int64_t m0, int64_t g0, int count, float acc[][PANEL])
-{
-    const int parts = kind == Q6_K ? 2 : 1;
-    const int8_t *q[TILE];
-    const Group *group[TILE];
-    UNROLL for (int m = 0; m < m_rows; m++) {
-        q[m] = (is_centred(kind) ? in->raised : in->q) + (m0 + m) * in->cols + GROUP * g0;
-        group[m] = in->group + (m0 + m) * in->groups + g0;
-    }
-    for (int i = 0; i < count; i++) {
-        __m256i sum[2][2][TILE];
-        dot_group(kind, 1, 2, m_rows, w->codes + i * PANEL * GROUP, q, sum);
-        UNROLL for (int h = 0; h < 2; h++) {
-            const __m256 scale[2] = {_mm256_load_ps(w->scale[i][0] + 8 * h),
-                                     _mm256_load_ps(w->scale[i][1] + 8 * h)};
-            const __m256 least = _mm256_load_ps(w->least[i] + 8 * h);
-            UNROLL for (int m = 0; m < m_rows; m++) {
-                float *to = acc[m] + 8 * h;
-                for (int part = 0; is_centred(kind) && part < parts; part++)
-                    sum[part][h][m] = _mm256_add_epi32(
-                        sum[part][h][m],
-                        _mm256_load_si256((const __m256i *)(w->base[i][part] + 8 * h)));
-                _mm256_store_ps(to, finish(kind, -1, _mm256_load_ps(to), scale, least, group[m] + i,
-                                           sum[0][h][m], sum[1][h][m]));
-            }
-        }
-        UNROLL for (int m = 0; m < m_rows; m++) q[m] += GROUP;
-    }
-}
-
-/* Adds `count` expanded groups to acc[0 .. m_count]. */
-INLINE void tiles(const int kind, const Scratch *w, const Input *in, int64_t m0, int m_count,
-                  int64_t g0, int count, float acc[][PANEL])
-{
-    int m = 0;
-    for (; m + TILE <= m_count; m += TILE)
-        tile_expanded(kind, TILE, w, in, m0 + m, g0, count, acc + m);
-    if (m_count - m == 2) tile_expanded(kind, 2, w, in, m0 + m, g0, count, acc + m);
-    if (m_count - m == 1) tile_expanded(kind, 1, w, in, m0 + m, g0, count, acc + m);
-}
-
-/* Once expanded, Q4_K is Q4_1 and Q5_K is Q5_1: one function for both. */
-#define TILES(K)                                                                                  \
-    static void tiles_##K(const Scratch *w, const Input *in, int64_t m0, int m_count, int64_t g0, \
-                          int count, float acc[][PANEL])                                          \
-    {                                                                                             \
-        tiles(K, w, in, m0, m_count, g0, count, acc);                                             \
-    }
-TILES(Q4_0) TILES(Q4_1) TILES(Q5_0) TILES(Q5_1) TILES(Q8_0) TILES(Q8_NARROW) TILES(Q6_K)
-#undef TILES
-
-/* Brings `count` groups from g0 into the cache while others are computed with; behind a panel's
- * last group lies the next panel. */
-INLINE void fetch_ahead(const int kind, const uint8_t *panel, int64_t g0, int count)
-{
-    const int64_t groups = block_of(kind) / GROUP;
-    const char *from = (const char *)panel + g0 / groups * cell_bytes(kind);
-    for (int64_t i = 0; i < count / groups * cell_bytes(kind); i += 64)
-        _mm_prefetch(from + i, _MM_HINT_T1);
-}
-
-/* acc[m][16] for `count` rows of x. Few rows: unpack in registers; many: expand once, reuse. */
-INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
-                       Scratch *scratch)
-{
-    if (count <= FEW) {
-        int m = 0;
-        for (; m + 2 <= count; m += 2) panel_packed(kind, 2, panel, in, m0 + m, scratch->acc + m);
-        if (m < count) panel_packed(kind, 1, panel, in, m0 + m, scratch->acc + m);
-        return;
-    }
-    memset(scratch->acc, 0, (size_t)count * sizeof scratch->acc[0]);
-    for (int64_t g0 = 0; g0 < in->groups; g0 += CHUNK_GROUPS) {
-        const int64_t left = in->groups - g0;
-        const int groups = left < CHUNK_GROUPS ? (int)left : CHUNK_GROUPS;
-        expand(kind, panel, g0, groups, scratch);
-        fetch_ahead(kind, panel, g0 + groups, groups);
-        switch (kind == Q8_0 && scratch->narrow ? Q8_NARROW : kind) {
-#define CASE(K, T) case K: tiles_##T(scratch, in, m0, count, g0, groups, scratch->acc); break;
-            CASE(Q4_0, Q4_0) CASE(Q4_1, Q4_1) CASE(Q4_K, Q4_1) CASE(Q5_0, Q5_0) CASE(Q5_1, Q5_1)
-            CASE(Q5_K, Q5_1) CASE(Q8_0, Q8_0) CASE(Q8_NARROW, Q8_NARROW)
-            CASE(Q6_K, Q6_K)
-#undef CASE
-        }
-    }
-}
-
-/* Float weights: acc[n] = fma(w[k, n], x[k], acc[n]) in ascending k. */
-INLINE void panel_float(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
-                        Scratch *scratch)
-{
-    for (int m = 0; m < count; m++) {
-        const float *x = in->x + (m0 + m) * in->cols;
-        __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
-        for (int64_t k = 0; k < in->cols; k++)
-            UNROLL for (int h = 0; h < 2; h++) {
-                const uint8_t *at = panel + cell_bytes(kind) * k + cell_bytes(kind) / 2 * h;
-                __m256 w = kind == F16 ? halves_at(at) : _mm256_loadu_ps((const float *)at);
-                acc[h] = _mm256_fmadd_ps(w, _mm256_set1_ps(x[k]), acc[h]);
-            }
-        UNROLL for (int h = 0; h < 2; h++) _mm256_storeu_ps(scratch->acc[m] + 8 * h, acc[h]);
-    }
-}
-
-#else
-/* --- one panel, portable --------------------------------------------------------------------- */
-
-INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
-                       Scratch *scratch)
-{
-    const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
-    const int zero = zero_shift(kind) < 0 ? 0 : 1 << zero_shift(kind);
-    memset(scratch->acc, 0, (size_t)count * sizeof scratch->acc[0]);
-    for (int64_t g = 0; g < in->groups; g++) {
-        const uint8_t *cell = panel + g / groups * cell_bytes(kind);
-        for (int r = 0; r < PANEL; r++) {
-            int sub = (int)(g % groups);
-            const uint8_t *half = cell + head_bytes(kind) + (2 * sub + r / 8) * half_bytes(bits);
-            int8_t codes[GROUP];
-            float scale[2], least[2];
-            for (int part = 0; part < 2; part++)
-                scale_at(kind, cell, sub, part, r, scale + part, least + part);
-            for (int i = 0; i < GROUP; i++)
-                codes[i] = (int8_t)(code_at(bits, half, i / 4, 4 * (r % 8) + i % 4) - zero);
-            for (int m = 0; m < count; m++) {
-                const int8_t *q = in->q + (m0 + m) * in->cols + GROUP * g;
-                const Group *group = in->group + (m0 + m) * in->groups + g;
-                int32_t sum[2] = {0, 0};
-                for (int i = 0; i < 16; i++) sum[0] += codes[i] * q[i];
-                for (int i = 16; i < 32; i++) sum[1] += codes[i] * q[i];
-                float *acc = scratch->acc[m] + r;
-                if (kind == Q6_K) {
-                    *acc = fma1(scale[0] * group->scale, (float)sum[0], *acc);
-                    *acc = fma1(scale[1] * group->scale, (float)sum[1], *acc);
-                } else
-                    *acc = fma1(scale[0] * group->scale, (float)(sum[0] + sum[1]), *acc);
-                if (is_affine(kind)) *acc = fma1(least[0], group->scaled_sum, *acc);
-            }
-        }
-    }
-}
-
-INLINE void panel_float(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
-                        Scratch *scratch)
-{
-    for (int m = 0; m < count; m++) {
-        const float *x = in->x + (m0 + m) * in->cols;
-        float *acc = scratch->acc[m];
-        memset(acc, 0, sizeof scratch->acc[m]);
-        for (int64_t k = 0; k < in->cols; k++) {
-            const float each[4] = {x[k], x[k], x[k], x[k]};
-            float w[PANEL];
-            for (int r = 0; r < PANEL; r++)
-                if (kind == F16) w[r] = load_half(panel + cell_bytes(kind) * k + 2 * r);
-                else memcpy(w + r, panel + cell_bytes(kind) * k + 4 * r, 4);
-            for (int r = 0; r < PANEL; r += 4) fma4(w + r, each, acc + r, acc + r);
-        }
-    }
-}
+#include "portable.h"
 #endif
 
 /* --- all panels ------------------------------------------------------------------------------ */
 
+/* Sums and bias -> rows of the output. */
+INLINE void write_rows(const int width, int count, const Scratch *scratch)
+{
+    float *out = scratch->out;
+    for (int m = 0; m < count; m++, out += scratch->out_row) {
+        const float *acc = scratch->acc[m];
+        if (scratch->bias)
+            for (int r = 0; r < width; r++) out[r] = acc[r] + scratch->bias[r];
+        else
+            for (int r = 0; r < width; r++) out[r] = acc[r];
+    }
+}
+
 static void run_panel(const Weight *w, int64_t p, const Input *in, Scratch *scratch)
 {
     const uint8_t *panel = w->panels + p * (in->cols / block_of(w->kind)) * cell_bytes(w->kind);
-    int64_t first = p * PANEL, left = w->rows - first;
-    int width = left < PANEL ? (int)left : PANEL;
+    const int64_t first = p * PANEL, left = w->rows - first;
+    scratch->width = left < PANEL ? (int)left : PANEL;
+    scratch->bias = w->bias ? w->bias + first : NULL;
+    scratch->out_row = w->rows;
     for (int64_t m0 = 0; m0 < in->rows; m0 += CHUNK_ROWS) {
-        int count = in->rows - m0 < CHUNK_ROWS ? (int)(in->rows - m0) : CHUNK_ROWS;
+        const int count = in->rows - m0 < CHUNK_ROWS ? (int)(in->rows - m0) : CHUNK_ROWS;
+        int written = 0;
+        scratch->out = w->out + m0 * w->rows + first;
         switch (w->kind) {
-#define KIND(K) case K: panel_kind(K, panel, in, m0, count, scratch); break;
+#define KIND(K) case K: written = panel_kind(K, panel, in, m0, count, scratch); break;
             KIND(Q4_0) KIND(Q4_1) KIND(Q5_0) KIND(Q5_1) KIND(Q8_0) KIND(Q4_K) KIND(Q5_K) KIND(Q6_K)
 #undef KIND
         case F16: panel_float(F16, panel, in, m0, count, scratch); break;
         default: panel_float(F32, panel, in, m0, count, scratch);
         }
-        for (int m = 0; m < count; m++) {
-            float *out = w->out + (m0 + m) * w->rows + first;
-            const float *acc = scratch->acc[m];
-            if (w->bias)
-                for (int r = 0; r < width; r++) out[r] = acc[r] + w->bias[first + r];
-            else
-                for (int r = 0; r < width; r++) out[r] = acc[r];
-        }
+        if (written) continue;
+        if (scratch->width == PANEL) write_rows(PANEL, count, scratch);
+        else write_rows(scratch->width, count, scratch);
     }
 }
 
@@ -542,14 +68,9 @@ typedef struct {
 static void quantize_piece(void *context, int64_t piece)
 {
     const Job *job = context;
-    const Input *in = &job->in;
-    const int64_t end = hs_share(in->rows, job->pieces, piece + 1);
-    for (int64_t m = hs_share(in->rows, job->pieces, piece); m < end; m++) {
-        int8_t *restrict q = in->q + m * in->cols, *restrict raised = in->raised + m * in->cols;
-        quantize_row(in->x + m * in->cols, in->groups, q, in->group + m * in->groups);
-        if (in->rows > FEW)
-            for (int64_t k = 0; k < in->cols; k++) raised[k] = (int8_t)(q[k] ^ 0x80);
-    }
+    const int64_t items = quantize_items(&job->in);
+    quantize_range(&job->in, hs_share(items, job->pieces, piece),
+                   hs_share(items, job->pieces, piece + 1));
 }
 
 static void multiply_piece(void *context, int64_t piece)
@@ -576,15 +97,17 @@ int hs_qlinear(const float *x, int64_t rows, int64_t cols, int count, const Weig
         job.panels += panels_of(weights + i);
         quantized |= !is_float(weights[i].kind);
     }
-    const size_t code_bytes = ((size_t)(rows * cols) + 63) / 64 * 64;
-    uint8_t *memory = malloc(2 * code_bytes + (size_t)(rows * job.in.groups) * sizeof(Group));
+    const int64_t room = (rows + ROUNDED_ROWS - 1) / ROUNDED_ROWS * ROUNDED_ROWS;
+    const size_t code_bytes = (size_t)(room * job.in.groups * GROUP);
+    uint8_t *memory = malloc(2 * code_bytes + (size_t)(room * job.in.groups) * sizeof(Group));
     if (!memory) return -1;
     job.in.q = (int8_t *)memory;
     job.in.raised = (int8_t *)memory + code_bytes;
     job.in.group = (Group *)(memory + 2 * code_bytes);
     if (quantized) {
         /* A few thousand values take well under a microsecond: not worth waking anyone. */
-        job.pieces = rows * cols < 16384 ? 1 : rows < threads * 4 ? rows : threads * 4;
+        const int64_t items = quantize_items(&job.in);
+        job.pieces = rows * cols < 16384 ? 1 : items < threads * 4 ? items : threads * 4;
         hs_run(quantize_piece, &job, job.pieces, threads);
     }
     /* Several pieces a thread, so that one thread held up by another process is made up for. */
@@ -593,3 +116,6 @@ int hs_qlinear(const float *x, int64_t rows, int64_t cols, int count, const Weig
     free(memory);
     return 0;
 }
+
+/* The level of instructions that this library was compiled for. */
+const char *hs_level(void) { return HEADSTART_LEVEL; }

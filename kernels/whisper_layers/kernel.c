@@ -55,9 +55,11 @@ typedef struct {
 static void gelu_piece(void *context, int64_t piece)
 {
     const Job *j = context;
-    const int64_t vectors = j->size / LANES, end = hs_share(vectors, j->pieces, piece + 1);
-    for (int64_t i = hs_share(vectors, j->pieces, piece); i < end; i++)
-        store(j->hidden + LANES * i, gelu8(load(j->hidden + LANES * i)));
+    const int64_t vectors = j->size / LANES, end = hs_share(vectors, j->pieces, piece + 1) * LANES;
+    int64_t i = hs_share(vectors, j->pieces, piece) * LANES;
+    for (; i + PART_LANES <= end; i += PART_LANES)
+        store_part(j->hidden + i, gelu_part(load_part(j->hidden + i)));
+    for (; i < end; i += LANES) store(j->hidden + i, gelu8(load(j->hidden + i)));
 }
 
 static void add(float *restrict to, const float *restrict from, int64_t size)
@@ -100,19 +102,27 @@ INLINE void mix(const int64_t vectors, const float *weights, const float *values
 }
 
 /* Softmax over `count` scores in place, but for the division: their sum. The room behind the
- * scores up to a whole vector is written over. */
+ * scores up to a whole part is written over; what is there adds zeros. */
 static float soften(float *scores, int64_t count)
 {
-    for (int64_t t = count; t % LANES; t++) scores[t] = -INFINITY;
-    Vec most = splat(-INFINITY), total = splat(0.0f);
-    for (int64_t t = 0; t < count; t += LANES) most = max8(most, load(scores + t));
-    most = splat(max_of(most));
-    for (int64_t t = 0; t < count; t += LANES) {
-        const Vec weight = exp8(load(scores + t) - most);
-        store(scores + t, weight);
-        total += weight;
+    for (int64_t t = count; t % PART_LANES; t++) scores[t] = -INFINITY;
+    Part most = splat_part(-INFINITY);
+    Vec total = splat(0.0f);
+    for (int64_t t = 0; t < count; t += PART_LANES) most = max_part(most, load_part(scores + t));
+    most = splat_part(max_of_part(most));
+    for (int64_t t = 0; t < count; t += PART_LANES) {
+        const Part weight = exp_part(load_part(scores + t) - most);
+        store_part(scores + t, weight);
+        total = add_halves(total, weight);
     }
     return sum_of(total);
+}
+
+/* scores[t] *= share, up to a whole part. */
+static void scale_by(float share, float *scores, int64_t count)
+{
+    for (int64_t t = 0; t < count; t += PART_LANES)
+        store_part(scores + t, load_part(scores + t) * splat_part(share));
 }
 
 typedef struct {
@@ -135,8 +145,7 @@ INLINE void attend(const int64_t vectors, const float *query, const Span *spans,
     for (int i = 0; i < count; keys += spans[i++].count)
         score(vectors, q, spans[i].k, spans[i].k_row, spans[i].count, scores + keys);
     const float total = soften(scores, keys);
-    const Vec share = splat(1.0f / total);
-    for (int64_t t = 0; t < keys; t += LANES) store(scores + t, load(scores + t) * share);
+    scale_by(1.0f / total, scores, keys);
     for (int i = 0, at = 0; i < count; at += (int)spans[i++].count)
         mix(vectors, scores + at, spans[i].v, spans[i].v_row, spans[i].count, sum);
     UNROLL for (int64_t d = 0; d < vectors; d++) store(out + LANES * d, sum[d]);
@@ -144,13 +153,48 @@ INLINE void attend(const int64_t vectors, const float *query, const Span *spans,
 
 /* --- attention of several rows to the same keys: in an encoder, where every row sees all of them */
 
-#define BLOCK_ROWS 4 /* rows that share one pass over keys and values */
-#define BLOCK_KEYS (2 * LANES)
+/* Rows that share one pass over keys and values: as many as fit the registers, two parts each. */
+#ifdef HEADSTART_WIDE
+#define BLOCK_ROWS 8
+#else
+#define BLOCK_ROWS 4
+#endif
+#define BLOCK_KEYS (2 * PART_LANES)
+
+/* Eight keys, eight values of each, as columns. */
+INLINE void turn_eight(const float *keys, int64_t row, int64_t room, float *to)
+{
+#ifdef HEADSTART_AVX2
+    __m256 a[LANES], b[LANES];
+    UNROLL for (int i = 0; i < LANES; i++) a[i] = _mm256_loadu_ps(keys + i * row);
+    UNROLL for (int i = 0; i < LANES; i += 2) {
+        b[i] = _mm256_unpacklo_ps(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_ps(a[i], a[i + 1]);
+    }
+    UNROLL for (int i = 0; i < LANES; i += 4) {
+        a[i] = _mm256_shuffle_ps(b[i], b[i + 2], 0x44);
+        a[i + 1] = _mm256_shuffle_ps(b[i], b[i + 2], 0xee);
+        a[i + 2] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0x44);
+        a[i + 3] = _mm256_shuffle_ps(b[i + 1], b[i + 3], 0xee);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        _mm256_storeu_ps(to + i * room, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
+        _mm256_storeu_ps(to + (i + 4) * room, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
+    }
+#else
+    for (int t = 0; t < LANES; t++)
+        for (int d = 0; d < LANES; d++) to[d * room + t] = keys[t * row + d];
+#endif
+}
 
 /* Keys as columns: turned[d * room + t]. `at` keys are there already. */
 static void turn(const Span *span, int64_t dim, int64_t at, int64_t room, float *turned)
 {
-    for (int64_t t = 0; t < span->count; t++)
+    int64_t t = 0;
+    for (; t + LANES <= span->count; t += LANES)
+        for (int64_t d = 0; d < dim; d += LANES)
+            turn_eight(span->k + t * span->k_row + d, span->k_row, room, turned + d * room + at + t);
+    for (; t < span->count; t++)
         for (int64_t d = 0; d < dim; d++) turned[d * room + at + t] = span->k[t * span->k_row + d];
 }
 
@@ -158,48 +202,62 @@ static void turn(const Span *span, int64_t dim, int64_t at, int64_t room, float 
 INLINE void score_block(const int rows, int64_t dim, const float *query, int64_t q_row,
                         const float *turned, int64_t room, float *scores)
 {
-    const float scale = 1.0f / sqrtf((float)dim);
+    const Part scale = splat_part(1.0f / sqrtf((float)dim));
     for (int64_t t = 0; t < room; t += BLOCK_KEYS) {
-        Vec sum[BLOCK_ROWS][2];
-        UNROLL for (int m = 0; m < rows; m++) sum[m][0] = sum[m][1] = splat(0.0f);
+        Part sum[BLOCK_ROWS][2];
+        UNROLL for (int m = 0; m < rows; m++) sum[m][0] = sum[m][1] = splat_part(0.0f);
         for (int64_t d = 0; d < dim; d++) {
-            const Vec first = load(turned + d * room + t), second = load(turned + d * room + t + LANES);
+            const float *keys = turned + d * room + t;
+            const Part first = load_part(keys), second = load_part(keys + PART_LANES);
             UNROLL for (int m = 0; m < rows; m++) {
-                const Vec part = splat(query[m * q_row + d]);
-                sum[m][0] = fma8(part, first, sum[m][0]);
-                sum[m][1] = fma8(part, second, sum[m][1]);
+                const Part part = splat_part(query[m * q_row + d]);
+                sum[m][0] = fma_part(part, first, sum[m][0]);
+                sum[m][1] = fma_part(part, second, sum[m][1]);
             }
         }
         UNROLL for (int m = 0; m < rows; m++) {
-            store(scores + m * room + t, sum[m][0] * splat(scale));
-            store(scores + m * room + t + LANES, sum[m][1] * splat(scale));
+            store_part(scores + m * room + t, sum[m][0] * scale);
+            store_part(scores + m * room + t + PART_LANES, sum[m][1] * scale);
         }
     }
 }
 
-/* out[m] = sum of weights[m][t] * value t over the spans, two vectors of a head at a time. */
+/* out[m] = sum of weights[m][t] * value t over the spans: two parts of a head at a time, then what is
+ * left of it by vectors of eight. */
 INLINE void mix_block(const int rows, int64_t dim, const float *weights, int64_t room,
                       const Span *spans, int count, float *out, int64_t out_row)
 {
-    for (int64_t d = 0; d < dim; d += 2 * LANES) {
-        const int pair = d + LANES < dim;
-        Vec sum[BLOCK_ROWS][2];
-        UNROLL for (int m = 0; m < rows; m++) sum[m][0] = sum[m][1] = splat(0.0f);
+    int64_t d = 0;
+    for (; d + 2 * PART_LANES <= dim; d += 2 * PART_LANES) {
+        Part sum[BLOCK_ROWS][2];
+        UNROLL for (int m = 0; m < rows; m++) sum[m][0] = sum[m][1] = splat_part(0.0f);
         const float *w = weights;
         for (int i = 0; i < count; w += spans[i++].count)
             for (int64_t t = 0; t < spans[i].count; t++) {
                 const float *value = spans[i].v + t * spans[i].v_row + d;
-                const Vec first = load(value), second = pair ? load(value + LANES) : splat(0.0f);
+                const Part first = load_part(value), second = load_part(value + PART_LANES);
                 UNROLL for (int m = 0; m < rows; m++) {
-                    const Vec part = splat(w[m * room + t]);
-                    sum[m][0] = fma8(part, first, sum[m][0]);
-                    sum[m][1] = fma8(part, second, sum[m][1]);
+                    const Part part = splat_part(w[m * room + t]);
+                    sum[m][0] = fma_part(part, first, sum[m][0]);
+                    sum[m][1] = fma_part(part, second, sum[m][1]);
                 }
             }
         UNROLL for (int m = 0; m < rows; m++) {
-            store(out + m * out_row + d, sum[m][0]);
-            if (pair) store(out + m * out_row + d + LANES, sum[m][1]);
+            store_part(out + m * out_row + d, sum[m][0]);
+            store_part(out + m * out_row + d + PART_LANES, sum[m][1]);
         }
+    }
+    for (; d < dim; d += LANES) {
+        Vec sum[BLOCK_ROWS];
+        UNROLL for (int m = 0; m < rows; m++) sum[m] = splat(0.0f);
+        const float *w = weights;
+        for (int i = 0; i < count; w += spans[i++].count)
+            for (int64_t t = 0; t < spans[i].count; t++) {
+                const Vec value = load(spans[i].v + t * spans[i].v_row + d);
+                UNROLL for (int m = 0; m < rows; m++)
+                    sum[m] = fma8(splat(w[m * room + t]), value, sum[m]);
+            }
+        UNROLL for (int m = 0; m < rows; m++) store(out + m * out_row + d, sum[m]);
     }
 }
 
@@ -211,11 +269,8 @@ INLINE void attend_block(const int rows, int64_t dim, const float *query, int64_
     int64_t keys = 0;
     for (int i = 0; i < count; i++) keys += spans[i].count;
     score_block(rows, dim, query, q_row, turned, room, scores);
-    for (int m = 0; m < rows; m++) {
-        const Vec share = splat(1.0f / soften(scores + m * room, keys));
-        for (int64_t t = 0; t < keys; t += LANES)
-            store(scores + m * room + t, load(scores + m * room + t) * share);
-    }
+    for (int m = 0; m < rows; m++)
+        scale_by(1.0f / soften(scores + m * room, keys), scores + m * room, keys);
     mix_block(rows, dim, scores, room, spans, count, out, out_row);
 }
 
@@ -283,6 +338,12 @@ static void attend_all(const Job *j, const Sequence *s, int64_t first, int64_t l
         case 1: ROWS(1)
         case 2: ROWS(2)
         case 3: ROWS(3)
+#if BLOCK_ROWS > 4
+        case 4: ROWS(4)
+        case 5: ROWS(5)
+        case 6: ROWS(6)
+        case 7: ROWS(7)
+#endif
         default: ROWS(BLOCK_ROWS)
 #undef ROWS
         }

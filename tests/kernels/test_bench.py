@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from headstart.kernels import bench
+from headstart.kernels import bench, native
 
 
 def test_timed_warms_up_and_counts() -> None:
@@ -34,7 +34,15 @@ def test_last_line_is_the_documented_json(
     assert result["threads"] == 1
     assert result["stream_gb_s"] > 0
     assert len(result["qlinear"]) == 2 * len(bench.KINDS)
+    assert result["level"] == native.level()
     wanted = {"kind", "m", "n", "k", "ms", "best_ms", "gb_s", "gmac_s", "stream_share"}
+    wanted |= {"peak_share"}
     assert all(wanted == set(row) for row in result["qlinear"])
     assert {(row["rows"], row["context"]) for row in result["attention"]} == {(1, 64), (64, 64)}
+    shares = [row["peak_share"] for row in result["qlinear"]]
+    if result["level"] in ("scalar", "reference"):
+        assert result["peak_gmac_s"] is None
+        assert set(shares) == {None}
+    else:
+        assert all(share > 0 for share in shares)
     assert {row["op"] for row in result["small"]} == {"rms_norm", "rope", "silu_mul"}

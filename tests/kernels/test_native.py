@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import shutil
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from headstart.kernels import native
-from headstart.kernels.native import BackendError, CompilerError
+from headstart.kernels import levels, native
+from headstart.kernels.native import BackendError, CompilerError, LevelError
+from tests.kernels.compiled import LEVELS
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +57,7 @@ def test_a_changed_source_is_another_library(
     """The file's name follows sources and flags, so that no stale library is loaded."""
     compiler = native.find_compiler()
     plain = native.library_path(compiler)
-    assert native.library_path(compiler, scalar=True) != plain
+    assert native.library_path(compiler, "scalar") != plain
     shutil.copytree(native.ROOT, tmp_path / "changed")
     with (tmp_path / "changed" / "rope" / "kernel.c").open("a") as source:
         source.write("\n")
@@ -111,7 +113,7 @@ def test_a_library_that_cannot_be_loaded_is_as_good_as_none(
     """From a cache mounted without `exec` nothing can be loaded: everything still runs, with one
     warning, and who asks for native gets the system's words."""
     (tmp_path / "native.so").write_text("not to be loaded")
-    monkeypatch.setattr(native, "build", lambda *, scalar=False: (tmp_path / "native.so", False))
+    monkeypatch.setattr(native, "build", lambda *_: (tmp_path / "native.so", False))
     with caplog.at_level(logging.WARNING, logger="kernels"):
         assert native.default_backend() == "reference"
     assert f"cannot load the kernels from {tmp_path}" in caplog.text
@@ -131,6 +133,35 @@ def test_the_setting_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
     """HEADSTART_KERNELS=reference is the reference though a compiler is there."""
     monkeypatch.setenv("HEADSTART_KERNELS", "reference")
     assert native.library("rope", lambda _: None, None) is None
+
+
+def test_a_level_is_run_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each level that the processor has is a library of its own, and says so itself."""
+    libraries = {}
+    for name in LEVELS:
+        native.default_backend.cache_clear()
+        monkeypatch.setenv("HEADSTART_KERNELS", name)
+        loaded = native.library("its level", lambda _: None, None)
+        assert loaded is not None
+        loaded.hs_level.restype = ctypes.c_char_p
+        assert loaded.hs_level().decode() == name == native.level()
+        libraries[name] = loaded
+    assert len({library._name for library in libraries.values()}) == len(LEVELS)
+
+
+def test_native_is_the_highest_level() -> None:
+    """What compiles for this processor is the first of the levels that it has."""
+    loaded = native.library("its level", lambda _: None, "native")
+    assert loaded is not None
+    loaded.hs_level.restype = ctypes.c_char_p
+    assert loaded.hs_level().decode() == LEVELS[0] == native.level()
+
+
+def test_a_level_that_the_processor_lacks_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for it is told what there is; nothing is compiled that would end the process."""
+    monkeypatch.setattr(levels, "here", lambda _: ("avx2", "scalar"))
+    with pytest.raises(LevelError, match="this processor has avx2, scalar"):
+        native.library("rope", lambda _: None, "avx512")
 
 
 def test_importing_kernels_compiles_nothing() -> None:

@@ -19,17 +19,21 @@ import numpy.typing as npt
 import pytest
 
 from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.kernels import levels, native
 
 pytestmark = pytest.mark.weights
 
 ROOT = Path(__file__).resolve().parents[3]
-NO_AVX512 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
+COMPILER = native.find_compiler()
+# Our kernels as on a processor with AVX2 and no more, where this one has that.
+OURS_AVX2 = {"HEADSTART_KERNELS": "avx2"} if "avx2" in levels.here(COMPILER) else {}
+NO_AVX512 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", **OURS_AVX2}
 NO_AVX = {"ATEN_CPU_CAPABILITY": "default", "MKL_ENABLE_INSTRUCTIONS": "SSE4_2"}
 SETTINGS = {
     "as it is": {},
     "oneDNN without AVX-512": {"ONEDNN_MAX_CPU_ISA": "AVX2"},
     "torch without AVX": {"ATEN_CPU_CAPABILITY": "default"},
-    "all without AVX-512": NO_AVX512,
+    "all without AVX-512, our kernels too": NO_AVX512,
     "all without AVX, our kernels too": {**NO_AVX, "HEADSTART_KERNELS": "scalar"},
 }
 # Tests that compare with other implementations, which change with the setting too, and of words.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import platform
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.kernels import conv1d, native
 from headstart.kernels.conv1d import ConvWeight, conv1d_gelu, pack, unpack
 from headstart.kernels.native import KernelInputError
+from tests.kernels.compiled import LEVELS
 from tests.numerics import assert_as_near
 
 # channels, outputs, taps, stride, rows: Whisper's two, and sizes that fill no panel, tile or part
@@ -40,7 +37,7 @@ def test_is_as_near_to_fp64_as_torch(
     exact = F.gelu(F.conv1d(x.double().T[None], weight.double(), bias.double(), stride))[0].T
     got = conv1d_gelu(x, packed, stride, backend="native")
     assert_as_near(got, conv1d_gelu(x, packed, stride, backend="reference"), exact)
-    assert torch.equal(got, conv1d_gelu(x, packed, stride, backend="scalar"))
+    assert all(torch.equal(got, conv1d_gelu(x, packed, stride, backend=name)) for name in LEVELS)
 
 
 def test_a_row_has_the_bits_it_has_alone() -> None:
@@ -56,22 +53,6 @@ def test_a_row_has_the_bits_it_has_alone() -> None:
             assert torch.equal(alone[0], whole[i])
     finally:
         torch.set_num_threads(before)
-
-
-def test_no_vector_width_changes_a_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled for AVX2 alone, as where there is no AVX-512, the bits are the same."""
-    packed, x = pack(*weights(80, 50, 3)), torch.randn(90, 80)
-    want = conv1d_gelu(x, packed, backend="native")
-    folder = native.ROOT
-    parts = [*folder.glob("*.[ch]"), folder / "conv1d" / "kernel.c"]
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(native, "sources", lambda: sorted(parts))
-    if platform.machine().lower() in ("x86_64", "amd64"):
-        monkeypatch.setattr(native, "FLAGS", (*native.FLAGS, "-mno-avx512f"))
-    library = native._open()
-    conv1d._declare(library)
-    monkeypatch.setattr(conv1d, "library", lambda *_: library)
-    assert torch.equal(conv1d_gelu(x, packed, backend="native"), want)
 
 
 def test_packing_loses_nothing() -> None:

@@ -9,6 +9,7 @@ import torch
 
 from headstart.kernels.decoder_layers import DecoderLayers
 from headstart.kernels.decoder_layers.reference import decoder_layers
+from tests.kernels.compiled import LEVELS
 from tests.kernels.decoder_layers.model import SIZES, layers, run, step
 
 
@@ -22,7 +23,7 @@ def seeded() -> None:
     "dtype", [torch.float32, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str
 )
 @pytest.mark.parametrize("wanted", [None, [6], [5, 0, 3], [], [2, 6] * 40])
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 def test_equals_the_operations_bit_for_bit(
     backend: str, wanted: list[int] | None, dtype: torch.dtype
 ) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from headstart.kernels.paged_attention import append, paged_attention, reference
 from headstart.kernels.paged_attention.storage import encode
+from tests.kernels.compiled import LEVELS
 from tests.kernels.paged_attention.pools import Pools, Shape, filled
 from tests.numerics import assert_as_near
 
@@ -54,7 +55,7 @@ def exact(pools: Pools, rows: tuple[Tensor, Tensor, Tensor], scale: float = 0.15
     )
 
 
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("shape", ALL)
 def test_equals_the_reference(backend: str, shape: Shape) -> None:
     """Every row equals the reference though unused slots are NaN and unused table entries -1."""
@@ -102,7 +103,7 @@ def test_thread_count_does_not_change_a_bit(rows_kept: int) -> None:
     assert torch.equal(results[0], results[2])
 
 
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 def test_large_scores_do_not_overflow(backend: str) -> None:
     """Scores of some thousands give the softmax's limit, no infinity and no NaN."""
     pools, rows = filled(SHAPES[0]), rows_of(SHAPES[0])
@@ -112,7 +113,7 @@ def test_large_scores_do_not_overflow(backend: str) -> None:
     assert_as_near(got, want, exact(pools, rows, scale=300.0))
 
 
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("shape", [SHAPES[0], NARROW[3], NARROW[6]])
 def test_nan_in_a_key_that_is_seen_reaches_the_output(backend: str, shape: Shape) -> None:
     """A poisoned key spoils the rows that see it, and only those."""
@@ -127,7 +128,7 @@ def test_nan_in_a_key_that_is_seen_reaches_the_output(backend: str, shape: Shape
     assert got[1].isnan().all()
 
 
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str
 )

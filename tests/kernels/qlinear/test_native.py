@@ -8,9 +8,9 @@ from torch import Tensor
 
 from headstart.kernels.qlinear import QWeight, dequantize, pack, qlinear, qlinear_many, rows
 from headstart.kernels.qlinear.formats import lookup
+from tests.kernels.compiled import LEVELS
 from tests.kernels.qlinear.blocks import KINDS, QUANTIZED, random_blocks, truth
 
-C_PATHS = ("native", "scalar")
 SIZES = [(1, 256), (3, 512), (37, 768), (130, 1280)]
 # fp32 sums of some hundred terms, each rounded a few times.
 SUM_ERROR = 2e-5
@@ -39,7 +39,7 @@ def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
     return (codes * step).reshape(x.shape), step.reshape(x.shape)
 
 
-@pytest.mark.parametrize("backend", C_PATHS)
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
 def test_packing_and_rows_equal_the_reference(
@@ -55,7 +55,7 @@ def test_packing_and_rows_equal_the_reference(
     assert torch.equal(rows(packed, ids, backend=backend), values[ids])
 
 
-@pytest.mark.parametrize("backend", C_PATHS)
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("m", [1, 2, 9])
@@ -88,7 +88,7 @@ def test_error_is_within_half_a_step_of_each_activation(kind: str) -> None:
     assert (error > bound / 1000).any(), "activations were not quantised at all"
 
 
-@pytest.mark.parametrize("backend", C_PATHS)
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("kind", QUANTIZED)
 def test_extreme_codes_do_not_overflow(backend: str, kind: str) -> None:
     """Largest codes against largest activations, of one sign, stay exact in 16-bit partial sums."""
@@ -105,7 +105,7 @@ def test_extreme_codes_do_not_overflow(backend: str, kind: str) -> None:
         assert ((got - want).abs() <= slack).all()
 
 
-@pytest.mark.parametrize("backend", C_PATHS)
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("code", [63, -63, 64, -64])
 def test_narrow_codes_do_not_overflow(backend: str, code: int) -> None:
     """Q8_0 codes within +-63 are added in pairs of pairs: the largest stay exact, and so does the
@@ -123,7 +123,7 @@ def test_narrow_codes_do_not_overflow(backend: str, code: int) -> None:
         assert ((got - want).abs() <= slack).all()
 
 
-@pytest.mark.parametrize("backend", C_PATHS)
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_bitwise_independent_of_the_batch(backend: str, kind: str) -> None:
     """Row i has the same bits alone, among 2 .. 9 rows, and among 131, whatever the others hold."""
@@ -179,7 +179,7 @@ def test_a_value_that_is_not_finite_spoils_its_own_row_only(kind: str, value: fl
     assert torch.equal(got[keep], clean[keep])
 
 
-@pytest.mark.parametrize("backend", C_PATHS)
+@pytest.mark.parametrize("backend", LEVELS)
 def test_zero_and_tiny_activations(backend: str) -> None:
     """A group of zeros, or of values too small to divide by, contributes nothing and no NaN."""
     packed, _ = weight("Q5_0", (37, 64))

@@ -46,7 +46,7 @@ def test_wrong_tensors_are_refused() -> None:
 def test_unknown_backend_is_refused() -> None:
     """A mistyped backend is an error that lists the right ones."""
     packed = pack("Q8_0", random_blocks("Q8_0", 5, 64), 5, 64)
-    with pytest.raises(BackendError, match="native, scalar, reference"):
+    with pytest.raises(BackendError, match=r"native, .*scalar, reference"):
         qlinear(torch.zeros(2, 64), packed, backend="navite")
 
 

@@ -7,9 +7,10 @@ import torch
 
 from headstart.kernels.native import KernelInputError
 from headstart.kernels.rms_norm import rms_norm
+from tests.kernels.compiled import LEVELS
 
 
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("size", [1, 7, 32, 33, 576, 896, 4099])
 def test_equals_fp64(backend: str, size: int) -> None:
     """The result is the formula's in fp64, to fp32 rounding; eps keeps a row of zeros zero."""
@@ -36,7 +37,7 @@ def test_rows_and_threads_do_not_change_a_bit() -> None:
         torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("size", [1, 33, 896])
 def test_nothing_is_written_behind_the_last_row(
     backend: str, size: int, monkeypatch: pytest.MonkeyPatch

@@ -7,9 +7,10 @@ import torch
 
 from headstart.kernels.native import KernelInputError
 from headstart.kernels.silu_mul import silu_mul
+from tests.kernels.compiled import LEVELS
 
 
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 @pytest.mark.parametrize("size", [(1, 1), (1, 7), (3, 8), (5, 4867), (64, 1536)])
 def test_equals_fp64(backend: str, size: tuple[int, int]) -> None:
     """The result is the formula's in fp64 within a few ulp, for gates from -60 to 60."""
@@ -19,7 +20,7 @@ def test_equals_fp64(backend: str, size: tuple[int, int]) -> None:
     torch.testing.assert_close(got.double(), want, atol=1e-30, rtol=1e-6)
 
 
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 def test_extreme_gates(backend: str) -> None:
     """Far gates give 0 or up times gate; NaN and infinity behave as the formula's limits."""
     nan, inf = float("nan"), float("inf")
@@ -32,7 +33,7 @@ def test_extreme_gates(backend: str) -> None:
     assert got[6] == inf
 
 
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 def test_exponential_is_good_to_two_ulp(backend: str) -> None:
     """With up = -1 / gate the result is -1 / (1 + e^-gate): the error of e^x shows undiluted."""
     gate = torch.linspace(-80.0, -1.0, 100_001)[None]

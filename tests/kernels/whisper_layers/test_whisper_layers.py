@@ -10,6 +10,7 @@ import torch
 from headstart.kernels.native import KernelInputError
 from headstart.kernels.whisper_layers import Sequence, WhisperLayers
 from headstart.kernels.whisper_layers.reference import whisper_layers
+from tests.kernels.compiled import LEVELS
 from tests.kernels.whisper_layers.model import sequence, stack
 
 
@@ -38,7 +39,7 @@ def copies(sequences: list[Sequence]) -> list[Sequence]:
 
 
 @pytest.mark.parametrize("made", [encoder, decoder])
-@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("backend", LEVELS)
 def test_equals_the_operations_one_by_one(backend: str, made: object) -> None:
     """Rows, what is kept and what is seen agree with plain torch around the same matmuls, up to a
     step of an activation's quantisation now and then."""

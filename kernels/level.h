@@ -1,0 +1,43 @@
+/* The vector instructions that this library is compiled for: the compiler's flags decide
+ * (kernels/levels.py), and HEADSTART_SCALAR turns all of them off. Each level's results have the same
+ * bits. */
+#ifndef HEADSTART_LEVEL_H
+#define HEADSTART_LEVEL_H
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(HEADSTART_SCALAR)
+#define HEADSTART_AVX2 1
+#include <immintrin.h>
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && \
+    defined(__AVX512VL__) && defined(__AVX512VNNI__)
+#define HEADSTART_AVX512 1
+#endif
+
+/* Vectors of 16 floats: wherever each lane is a sum of its own. */
+#ifdef __AVX512F__
+#define HEADSTART_WIDE 1
+#endif
+
+/* sum + four products of bytes, unsigned times signed, in each of eight lanes of 32 bits. Nothing
+ * saturates on the way, unlike in vpmaddubsw. */
+#ifdef HEADSTART_AVX512
+#define HEADSTART_VNNI 1
+#define dot_bytes(sum, u, s) _mm256_dpbusd_epi32(sum, u, s)
+#elif defined(__AVXVNNI__)
+#define HEADSTART_VNNI 1
+#define dot_bytes(sum, u, s) _mm256_dpbusd_avx_epi32(sum, u, s)
+#endif
+#endif
+
+/* The name of the level, as in levels.py. */
+#if defined(HEADSTART_AVX512)
+#define HEADSTART_LEVEL "avx512"
+#elif defined(HEADSTART_VNNI)
+#define HEADSTART_LEVEL "avxvnni"
+#elif defined(HEADSTART_AVX2)
+#define HEADSTART_LEVEL "avx2"
+#else
+#define HEADSTART_LEVEL "scalar"
+#endif
+
+#endif
