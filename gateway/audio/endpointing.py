@@ -21,11 +21,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from headstart.gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
-from headstart.gateway.audio.unfinished import Expected, expected_by, is_unfinished
+from headstart.gateway.audio.unfinished import (
+    Expected,
+    expected_by,
+    is_open_list,
+    is_question,
+    is_unfinished,
+    may_begin_list,
+)
 
 DEFAULT_HUSH_MS = 200
 DEFAULT_SILENCE_MS = 500
@@ -60,6 +68,10 @@ class Pause:
     end_probability: float | None = None
     checks: int = 0  # hushes and rechecks of this pause so far
     words: str = ""  # recognised so far, known with `end_probability`
+    # The recogniser's probability of a word, geometric mean of the first ones; None: not known.
+    word_probability: float | None = None
+    # The language model's, that a mark ends the sentence behind the last word; None: not known.
+    mark_probability: float | None = None
 
 
 class EndpointPolicy(ABC):
@@ -250,9 +262,16 @@ class EagerSettings:
     probability lacks to 1: after questions a few thousandths, after requests and items of a list a
     few hundredths, after statements a third. Up to `sure_doubt` it ends after `early_ms`; from
     `usual_doubt` on after the adaptive silence; in between, the wait grows with the doubt's
-    logarithm. Each early end taken back multiplies the doubt by `caution_factor`. Where the message
-    breaks off (a probability below `unfinished_below`), the wait is `unfinished_factor` times the
-    adaptive silence. `revocable_ms`: how long an end can be taken back.
+    logarithm. Each early end taken back multiplies the doubt by `caution_factor`, and a message that
+    may begin a list by `short_factor`. A message that was answered too early ends no sooner than
+    after the adaptive silence; behind an item of a list that is not the last, after `list_factor`
+    times that.
+
+    Where the message breaks off, the wait is `unfinished_factor` times the adaptive silence: an end
+    probability below `unfinished_below`, or a mark that the recogniser put behind words where the
+    model finds one less likely than `unmarked_below` ("Put milk.", "What is the capital of?").
+    Words less likely than `least_likely` are nonsense, and nothing that they break off counts.
+    `revocable_ms`: how long an end can be taken back.
 
     """
 
@@ -263,6 +282,10 @@ class EagerSettings:
     caution_factor: float = 4.0
     unfinished_below: float = 0.01
     unfinished_factor: float = 3.0
+    unmarked_below: float = 0.002
+    least_likely: float = 0.0
+    short_factor: float = 3.0
+    list_factor: float = 1.5
     revocable_ms: int = 1500
 
     def __post_init__(self) -> None:
@@ -273,7 +296,9 @@ class EagerSettings:
             )
 
 
-UNHEARD = EagerSettings(sure_doubt=0.4, usual_doubt=0.9, caution_factor=2.0)
+UNHEARD = EagerSettings(
+    sure_doubt=0.4, usual_doubt=0.9, caution_factor=2.0, short_factor=1.0, list_factor=1.0
+)
 """For answers in text alone: one that is taken back was heard by nobody."""
 
 
@@ -286,7 +311,8 @@ class EagerSilence(EndpointPolicy):
     """Ends early where the message reads as whole, and where it does not, as `SemanticSilence`.
 
     Words that break off ("um", "and", a comma) count as an unfinished message, and so do fewer
-    digits than a number has that the assistant asked for. The model is asked at the hush, and again
+    digits than a number has that the assistant asked for, and words behind which the model finds a
+    full stop improbable. The model is asked at the hush, and again
     after `ASK_AGAIN_MS`.
 
     """
@@ -305,6 +331,8 @@ class EagerSilence(EndpointPolicy):
         self._most_ms = most_ms
         self._expected = Expected.ANYTHING
         self._last_end: _LastEnd | None = None
+        self._is_over = False  # the message; false again if it goes on
+        self._continued = False  # an end of this message was taken back
 
     @property
     def longest_silence_ms(self) -> int:
@@ -314,14 +342,21 @@ class EagerSilence(EndpointPolicy):
     def revocable_ms(self) -> int:
         return self.settings.revocable_ms
 
-    def silence_ms(self, end_probability: float | None, words: str = "") -> int:
-        """The silence that ends a turn after a message with these words and end probability."""
+    def silence_ms(self, pause: Pause) -> int:
+        """The silence that ends the turn, by what is known of the message in this pause."""
         base_ms, ours = self._adaptive.silence_ms, self.settings
-        if end_probability is None:
+        if pause.end_probability is None:
             return max(base_ms, DEFAULT_SILENCE_MS)
-        if self._breaks_off(end_probability, words):
+        if self._is_nonsense(pause):
+            return base_ms
+        if self._breaks_off(pause):
             return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
-        doubt = (1 - end_probability) * ours.caution_factor**self._pace.caution
+        if self._continued and not is_question(pause.words):
+            factor = ours.list_factor if is_open_list(pause.words) else 1.0
+            return max(base_ms, min(round(factor * base_ms), self._most_ms))
+        doubt = (1 - pause.end_probability) * ours.caution_factor**self._pace.caution
+        if may_begin_list(pause.words):
+            doubt *= ours.short_factor
         if doubt <= ours.sure_doubt:
             return min(ours.early_ms, base_ms)
         scale = math.log(ours.usual_doubt / ours.sure_doubt)
@@ -329,7 +364,9 @@ class EagerSilence(EndpointPolicy):
         return round(base_ms + (1 - share) * min(ours.early_ms - base_ms, 0))
 
     def judge(self, pause: Pause) -> EndpointVerdict:
-        silence_ms = self.silence_ms(pause.end_probability, pause.words)
+        if self._is_over:
+            self._is_over = self._continued = False
+        silence_ms = self.silence_ms(pause)
         verdict = FixedSilence(silence_ms, self.settings.hush_ms).judge(pause)
         if verdict is EndpointVerdict.END:
             self._ended(early=silence_ms < self._adaptive.silence_ms)
@@ -337,9 +374,7 @@ class EagerSilence(EndpointPolicy):
         once_more = pause.checks == 1 and pause.silence_samples >= ms_to_engine_samples(
             ASK_AGAIN_MS
         )
-        breaks_off = pause.end_probability is not None and self._breaks_off(
-            pause.end_probability, pause.words
-        )
+        breaks_off = self._breaks_off(pause) and not self._is_nonsense(pause)
         return (
             EndpointVerdict.RECHECK
             if verdict is EndpointVerdict.HUSH and breaks_off and once_more
@@ -352,21 +387,31 @@ class EagerSilence(EndpointPolicy):
     def revoked(self) -> None:
         if self._last_end is _LastEnd.EARLY:
             self._pace.end_was(held=False)
-        self._last_end = None
+        self._last_end, self._is_over, self._continued = None, False, True
 
     def answered(self, text: str) -> None:
         self._expected = expected_by(text)
 
-    def _breaks_off(self, end_probability: float, words: str) -> bool:
-        return end_probability < self.settings.unfinished_below or is_unfinished(
-            words, self._expected
-        )
+    def _breaks_off(self, pause: Pause) -> bool:
+        ours, marked = self.settings, pause.mark_probability
+        if pause.end_probability is None:
+            return False
+        if pause.end_probability < ours.unfinished_below:
+            return True
+        if marked is not None and marked < ours.unmarked_below:
+            return True
+        return is_unfinished(pause.words, self._expected)
+
+    def _is_nonsense(self, pause: Pause) -> bool:
+        likely = pause.word_probability
+        return likely is not None and likely < self.settings.least_likely
 
     def _ended(self, *, early: bool) -> None:
         """The turn ends. The end before, if nobody took it back, has held."""
         if self._last_end is not None:
             self._pace.end_was(held=True)
         self._last_end = _LastEnd.EARLY if early else _LastEnd.USUAL
+        self._is_over = True
 
 
 @dataclass(frozen=True)
@@ -406,6 +451,13 @@ def eager(
     """The policy `eager`. Raises ValueError for an unknown eagerness."""
     wanted = _eagerness(eagerness)
     return EagerSilence(pace or PauseStatistics(), wanted.silence_ms, wanted.most_ms, settings)
+
+
+def mean_probability(likely: Sequence[float]) -> float | None:
+    """The geometric mean of words' probabilities; None: none are known."""
+    if not likely:
+        return None
+    return math.exp(sum(math.log(max(one, 1e-6)) for one in likely) / len(likely))
 
 
 def _eagerness(name: str) -> Eagerness:

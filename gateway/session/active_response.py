@@ -100,9 +100,11 @@ def text_over(context: SessionContext, running: ActiveResponse, event: api.Finis
 
 def close_message(context: SessionContext, running: ActiveResponse) -> None:
     """Prepare the closing events: the final text, and the item's position if it still exists."""
-    response = running.response
-    if running.speaking is not None and running.speaking.is_cut:
-        response.text = running.speaking.heard_text()
+    response, speaking = running.response, running.speaking
+    if speaking is not None and response.cancel_reason is not None and not speaking.problem:
+        speaking.cut(speaking.samples)  # what was never sent as sound was heard by nobody
+    if speaking is not None and speaking.is_cut:
+        response.text = speaking.heard_text()
     if running.place is None or not response.opened:
         return
     item_id = running.item_id
