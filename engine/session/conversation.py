@@ -31,6 +31,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
 from headstart.engine.session.errors import NotContinuable, UnknownItem
 from headstart.engine.session.utterance import Utterance
+from headstart.engine.session.writing import Note, Writing
 
 # Names kept of evicted items, so that clients can still remove them or insert behind them.
 MAX_EVICTED_NAMES = 4096
@@ -66,6 +67,7 @@ class Conversation:
         self.utterance: Utterance | None = None
         self.ended: Utterance | None = None  # the last one, if it may be continued
         self.clips = Clips(services, stream)
+        self.writing = Writing(services.reader, stream)
         self.only_hears = False
         """Transcription only: no items are kept, and the stream stays empty."""
 
@@ -101,10 +103,20 @@ class Conversation:
             return
         frame = len(self._services.chat.user_open)
         require_fits(entry, self.window.behind(len(self._system)) - frame)
+        if entry.role is api.Role.USER:
+            self._look_at_stills(item, entry)
+            texts = (part.text for part in item.parts if isinstance(part, api.Text))
+            self.ask(" ".join(texts))
         if entry.role is api.Role.USER and self._view is not None:
             entry = Entry(entry.item_id, entry.role, (_view_segment(self._view), *entry.segments))
             self._view = None
         self._entries.insert(at, entry)
+
+    def _look_at_stills(self, item: api.Item, entry: Entry) -> None:
+        seen = [segment for segment in entry.segments if segment.modality is Modality.IMAGE]
+        pictures = [part for part in item.parts if isinstance(part, api.Image)]
+        for picture, segment in zip(pictures, seen, strict=False):
+            self.writing.look_at(picture, segment.ids, live=False)
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Append entries that do not come from a client."""
@@ -265,11 +277,62 @@ class Conversation:
                 self.utterance.heard.append(image)
             return
         view = self._services.image_encoder.encode_image(image, self._stream, live=True)
+        self.writing.look_at(image, view.ids, live=True)
         if view.key == self._last_view_key:
             return
         self._last_view_key = view.key
         if self.utterance is not None:
             self.utterance.add_view(view)
+        else:
+            self._view = view
+
+    def ask(self, question: str) -> None:
+        """Take the words of a question: one about what is written gets more of that."""
+        for note in self.writing.ask(question):
+            self._show(self._view_of(note))
+
+    def take_readings(self) -> bool:
+        """Add what has been read in pictures meanwhile. Whether there was any."""
+        notes = self.writing.take()
+        for note in notes:
+            self._add_note(note)
+        return bool(notes)
+
+    def _add_note(self, note: Note) -> None:
+        """Add a note on a picture: to the open utterance, whose words need not be computed again;
+        behind the picture in a finished item; or else in front of an unanswered message."""
+        if note.live and (self.utterance is not None or self._answer_end is not None):
+            self._show(self._view_of(note))
+            return
+        segment = _view_segment(self._view_of(note))
+        for at in reversed(range(len(self._entries))):
+            entry = self._entries[at]
+            held = [segment.ids is note.place for segment in entry.segments]
+            if any(held):
+                behind = held.index(True) + 1
+                segments = (*entry.segments[:behind], segment, *entry.segments[behind:])
+                self._entries[at] = replace(entry, segments=segments)
+                return
+        last = self._entries[-1] if self._entries else None
+        if self._view is None and last is not None and last.segments and self._is_open(last):
+            self._entries[-1] = replace(last, segments=(segment, *last.segments))
+        else:
+            self._show(self._view_of(note))
+
+    def _is_open(self, entry: Entry) -> bool:
+        """Whether it is a message that nobody has answered yet."""
+        return entry.role is api.Role.USER and self._answer_end is None and self.utterance is None
+
+    def _view_of(self, note: Note) -> View:
+        return View(tuple(self._services.tokenizer.encode(note.text)), note.text, key=note.text)
+
+    def _show(self, view: View) -> None:
+        """Add a view to the open utterance, or to what the next item begins with."""
+        if self.utterance is not None:
+            self.utterance.add_view(view)
+        elif self._view is not None:
+            both = self._view.text + view.text
+            self._view = View(self._view.ids + view.ids, both, self._view.key)
         else:
             self._view = view
 

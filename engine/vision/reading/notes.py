@@ -1,0 +1,58 @@
+"""How the language model is told what is written in a picture, and which questions are about it.
+
+    [camera reads: "No parking / Monday to Friday, 8 am - 6 pm"]
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+
+from headstart.engine.vision.reading.reader import Written
+
+SHORT_CHARS = 120
+"""Bound of a note: what is written is a detail of most pictures."""
+WHOLE_CHARS = 600
+"""The same where the question is about it; about 200 tokens."""
+_SAME_FROM = 0.8  # similarity of two readings of the same words, whose letters may flicker
+
+_WRITING = re.compile(
+    r"\b(read|reads|reading|says?|said|written|writing|writes|texts?|words?|letters?|labels?|signs?"
+    r"|signpost|spell|spelled|print|printed|titles?|headlines?|menu|posters?|pages?|caption"
+    r"|plates?|named?|called|prices?|phone number|address)\b",
+    re.IGNORECASE,
+)
+_SMALL_PRINT = re.compile(
+    r"\b(small|fine|tiny|little|smaller|smallest)\s+(print|letters?|texts?|writing|words?|type)\b"
+    r"|\bread\b.*\b(all|everything|whole|entire|rest|page|closely|carefully)\b|\blook closer\b"
+    r"|\ball (of )?(it|that|the (text|words|writing))\b",
+    re.IGNORECASE,
+)
+
+
+def note(written: Written, *, whole: bool) -> str:
+    """The note on what is written, "" for nothing. `whole`: as long as `WHOLE_CHARS`."""
+    # A quotation mark or a bracket in the picture would end the note for the model.
+    lines = (re.sub(r"[\[\]\"]", "'", line) for line in written.lines)
+    text = " / ".join(lines)
+    limit = WHOLE_CHARS if whole else SHORT_CHARS
+    if len(text) > limit:
+        text = text[:limit].rpartition(" ")[0] + " ..."
+    elif written.more:
+        text += " ..."
+    return f'[camera reads: "{text}"]\n' if text else ""
+
+
+def asks_about_writing(question: str) -> bool:
+    return bool(_WRITING.search(question))
+
+
+def asks_for_small_print(question: str) -> bool:
+    return bool(_SMALL_PRINT.search(question))
+
+
+def is_same(one: Written, other: Written) -> bool:
+    """Whether two pictures have the same words, as far as can be read."""
+    if one.text == other.text:
+        return True
+    return SequenceMatcher(None, one.text, other.text, autojunk=False).ratio() >= _SAME_FROM
