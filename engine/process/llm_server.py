@@ -36,8 +36,8 @@ from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.offload import HostMemory
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
-from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
+from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import ConnectorSettings, FrameLabeller, FrameLabels
 from headstart.engine.vision.connector import phrase

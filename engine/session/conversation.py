@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import assert_never
 
 import numpy as np
@@ -37,6 +38,10 @@ from headstart.engine.session.writing import Note, Writing
 MAX_EVICTED_NAMES = 4096
 # Item id of the model's own summaries (`engine.session.summary`); longer than a client's id may be.
 NOTES_ID = "what the model noted of the conversation"
+
+
+def _is_users(entry: Entry) -> bool:
+    return entry.role is api.Role.USER
 
 
 def _view_segment(view: View) -> Segment:
@@ -299,13 +304,12 @@ class Conversation:
         return bool(notes)
 
     def _add_note(self, note: Note) -> None:
-        """Add a note on a picture: to the open utterance, whose words need not be computed again;
-        behind the picture in a finished item; or else in front of an unanswered message."""
-        if note.live and (self.utterance is not None or self._answer_end is not None):
-            self._show(self._view_of(note))
-            return
+        """Add a note on a picture: behind it in a message that nobody has answered, or in front of
+        that message; else to what is being said or shown now, so that nothing is computed again."""
         segment = _view_segment(self._view_of(note))
-        for at in reversed(range(len(self._entries))):
+        is_speaking = note.live and self.utterance is not None
+        unanswered = 0 if is_speaking else self._num_unanswered()
+        for at in range(len(self._entries) - unanswered, len(self._entries)):
             entry = self._entries[at]
             held = [segment.ids is note.place for segment in entry.segments]
             if any(held):
@@ -313,15 +317,17 @@ class Conversation:
                 segments = (*entry.segments[:behind], segment, *entry.segments[behind:])
                 self._entries[at] = replace(entry, segments=segments)
                 return
-        last = self._entries[-1] if self._entries else None
-        if self._view is None and last is not None and last.segments and self._is_open(last):
+        if unanswered and self._view is None and self.utterance is None:
+            last = self._entries[-1]
             self._entries[-1] = replace(last, segments=(segment, *last.segments))
         else:
             self._show(self._view_of(note))
 
-    def _is_open(self, entry: Entry) -> bool:
-        """Whether it is a message that nobody has answered yet."""
-        return entry.role is api.Role.USER and self._answer_end is None and self.utterance is None
+    def _num_unanswered(self) -> int:
+        """How many items at the end are the user's."""
+        if self._answer_end is not None:
+            return 0
+        return sum(1 for _ in takewhile(_is_users, reversed(self._entries)))
 
     def _view_of(self, note: Note) -> View:
         return View(tuple(self._services.tokenizer.encode(note.text)), note.text, key=note.text)

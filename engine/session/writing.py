@@ -15,9 +15,10 @@ from headstart.engine import api
 from headstart.engine.interfaces import Look, PictureReader, Reading
 from headstart.engine.kvcache.token_stream import Stream
 
-# How long an answer waits for a reading that it needs, after which it begins without.
-WAIT_NS = 3_000_000_000
-WAIT_CLOSELY_NS = 6_000_000_000
+# How long after a picture came an answer still waits for its reading: to a question about what is
+# written, or to another one, sent with a picture.
+WAIT_NS = 8_000_000_000
+WAIT_UNASKED_NS = 2_000_000_000
 
 Place = tuple[int, ...]
 
@@ -90,11 +91,10 @@ class Writing:
 
     def holds_up(self, now_ns: int) -> bool:
         """Whether an answer should wait for a reading."""
-        return any(
-            now_ns < reading.queued_ns + _wait_ns(reading)
-            for reading, _ in self._waiting
-            if not reading.live or self._look is not Look.GLANCE
-        )
+        if self._look is not Look.GLANCE:
+            return any(now_ns < reading.queued_ns + WAIT_NS for reading, _ in self._waiting)
+        stills = (reading for reading, _ in self._waiting if not reading.live)
+        return any(now_ns < still.queued_ns + WAIT_UNASKED_NS for still in stills)
 
     def close(self) -> None:
         """Drop what is not read yet."""
@@ -114,7 +114,3 @@ class Writing:
     def _tell(self, reading: Reading, *, whole: bool) -> str:
         self._told, self._told_text = reading, reading.note(whole=whole)
         return self._told_text
-
-
-def _wait_ns(reading: Reading) -> int:
-    return WAIT_CLOSELY_NS if reading.look is Look.CLOSELY else WAIT_NS

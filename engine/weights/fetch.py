@@ -218,8 +218,8 @@ def resolve_model(
 
     `ears`: used in place of the model's own Whisper, which is then not fetched. The detectors of
     faces and, unless `reading` is off, of writing are optional. A missing one and a fallback are
-    reported to `progress`; the fallback's reason is also in `fallback_reason`. Raises `UnknownName`, `DiskFull`, or `FetchFailed` if the fallback
-    cannot be fetched either.
+    reported to `progress`; the fallback's reason is also in `fallback_reason`. Raises
+    `UnknownName`, `DiskFull`, or `FetchFailed` if the fallback cannot be fetched either.
     """
     fetch = Fetcher() if fetcher is None else fetcher
     model = fetch.manifest.model(name)

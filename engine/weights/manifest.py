@@ -93,8 +93,8 @@ class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights that work together, by role; `faces` and `reading` are optional. `adapter`: a LoRA of ours for the
-    language model, a folder beside the manifest."""
+    """Weights that work together, by role; `faces` and `reading` are optional. `adapter`: a LoRA of
+    ours for the language model, a folder beside the manifest."""
 
     name: str
     about: str

@@ -13,6 +13,7 @@ ROWS = {
     "mel": "ears",
     "encode": "ears",
     "project": "ears",
+    "read": "mind",
     "queue": "mind",
     "prefill": "mind",
     "decode_first": "mind",

@@ -1,7 +1,7 @@
 """What is written in one picture, in reading order.
 
-    reader = TextReader.load(folder)
-    reader.read(rgb, GLANCE).text      "EXIT\\nPlatform 4"
+reader = TextReader.load(folder)
+reader.read(rgb, GLANCE).text      "EXIT\\nPlatform 4"
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from headstart.engine.vision.reading.recogniser import RECOGNISER_FILE, LineReco
 
 # Mean probability by character from which a line counts as read.
 _READ_FROM = 0.7
+# The same of a single character, which a wheel, a mast or an orange may look like.
+_ONE_READ_FROM = 0.95
 # Below it, a line may stand on its head, or be no text.
 _SURE_FROM = 0.85
 # A box this much taller than long holds text that runs up or down.
@@ -87,9 +89,10 @@ class TextReader:
             if unwanted():
                 raise Abandoned
             probability, text, turn = self._read(cut_out(rgb, line))
-            if probability >= _READ_FROM and text.strip():
+            text = " ".join(text.split())
+            if text and probability >= (_READ_FROM if len(text) > 1 else _ONE_READ_FROM):
                 kept.append(line)
-                texts.append(" ".join(text.split()))
+                texts.append(text)
                 turns.append(turn)
         order = in_reading_order(kept, turns)
         return Written(tuple(texts[i] for i in order), max(0, len(found) - detail.max_lines))
