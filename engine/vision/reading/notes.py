@@ -29,6 +29,15 @@ _SMALL_PRINT = re.compile(
     re.IGNORECASE,
 )
 
+_COUNT = re.compile(
+    r"\bhow many (?!(people|persons?|men|women|faces|words?|letters)\b).*"
+    r"\b(see|there|picture|image|photo|camera|here|holding|hands?|front|table|these|those|this)\b"
+    r"|\bcount (the|these|those|them|what)\b",
+    re.IGNORECASE,
+)
+CANNOT_COUNT = "[camera: I can't count things in a picture, only people]\n"
+"""There is no detector of things under a free licence in the packages that weights come from."""
+
 
 def note(written: Written, *, whole: bool) -> str:
     """The note on what is written, "" for nothing. `whole`: as long as `WHOLE_CHARS`."""
@@ -51,6 +60,11 @@ def asks_about_writing(question: str) -> bool:
 
 def asks_for_small_print(question: str) -> bool:
     return bool(_SMALL_PRINT.search(question))
+
+
+def asks_to_count_things(question: str) -> bool:
+    """Whether it asks how many things, not people, are in view."""
+    return bool(_COUNT.search(question))
 
 
 def is_same(one: Written, other: Written) -> bool:

@@ -9,6 +9,7 @@ from headstart.engine.vision.reading.notes import (
     WHOLE_CHARS,
     asks_about_writing,
     asks_for_small_print,
+    asks_to_count_things,
     is_same,
     note,
 )
@@ -67,6 +68,21 @@ def test_a_question_about_small_print(question: str) -> None:
 def test_other_questions(question: str) -> None:
     assert not asks_about_writing(question)
     assert not asks_for_small_print(question)
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("How many apples do you see?", True),
+        ("how many cups are on the table", True),
+        ("Count the books.", True),
+        ("How many people are there?", False),
+        ("How many days does a week have?", False),
+        ("What do you see?", False),
+    ],
+)
+def test_a_question_of_how_many_things(question: str, expected: bool) -> None:
+    assert asks_to_count_things(question) is expected
 
 
 def test_a_flickering_letter_is_no_news() -> None:
