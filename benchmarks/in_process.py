@@ -68,6 +68,13 @@ class Live:
                 return
             select.select(self.engine.wake_fds, [], [], READING_POLL_S)
 
+    def read(self) -> None:
+        """Wait until all pictures are read, and run on."""
+        self.run()
+        while self.engine.is_reading:
+            select.select(self.engine.wake_fds, [], [], READING_POLL_S)
+            self.run()
+
     def open(self, name: str) -> None:
         self.engine.receive(api.Open(name, INSTRUCTIONS))
         self.run()

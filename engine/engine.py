@@ -228,6 +228,11 @@ class Engine:
         return tuple(fd for fd in found if fd is not None)
 
     @property
+    def is_reading(self) -> bool:
+        """Whether a picture of any session is being read, or waits for it."""
+        return any(session.conversation.writing.is_reading for session in self.sessions.values())
+
+    @property
     def awaits_reading(self) -> bool:
         """Whether an answer waits for what is being read in a picture."""
         return any(session.waits_for_reading for session in self.sessions.values())

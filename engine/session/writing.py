@@ -92,6 +92,11 @@ class Writing:
                 notes.append(Note(self._tell(reading, whole=whole), place, reading.live))
         return notes
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether a picture is being read, or waits for it."""
+        return bool(self._waiting)
+
     def holds_up(self, now_ns: int) -> bool:
         """Whether an answer should wait for a reading."""
         if self._look is not Look.GLANCE:

@@ -90,7 +90,8 @@ def _boxes(core: npt.NDArray[np.float32]) -> list[Corners]:
         centre, (width, height), degrees = cv2.minAreaRect(outline)
         if min(width, height) < _LEAST_CORE_PX:
             continue
-        if _mean_inside(core, cv2.boxPoints((centre, (width, height), degrees))) < _LINE_FROM:
+        around = np.asarray(cv2.boxPoints((centre, (width, height), degrees)), np.float32)
+        if _mean_inside(core, around) < _LINE_FROM:
             continue
         grown = 2 * _GROWTH * width * height / (2 * (width + height))
         boxes.append(_corners(centre, (width + grown, height + grown), degrees))
