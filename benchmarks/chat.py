@@ -37,9 +37,9 @@ class Chat:
         live.run()
 
     def show(self, image: api.Image) -> None:
-        """Send a camera frame."""
+        """Send a camera frame, and wait until what is written in it is read."""
         self._live.engine.receive(api.Frame(self._name, 0, image))
-        self._live.run()
+        self._live.read()
 
     def say(self, text: str) -> Reply:
         """Send a typed message; returns the whole answer."""

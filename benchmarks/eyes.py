@@ -4,21 +4,32 @@ Each photograph is sent as a camera frame to a session with the default instruct
 is asked "What do you see?". It is *named* if one of the photograph's words (photos.toml) is in the
 answer. Then: plain colours and light levels, a second frame that differs, and no frame at all.
 
+Then what is printed and who is there, on the half of the pictures that nothing was chosen on
+(`signs`): the words that are read of signs and photographs, the words of signs in the answers to
+"What does the sign say?", and answers to "What is different now?" with another sign, "How many
+people do you see?" and "How many chairs are there?".
+
 Keys: named, photos, share, tokens_per_frame, colours_right, light_right, change_noticed,
-no_picture_said; each answer is printed beside it.
+no_picture_said, words_read_share, photo_words_read_share, words_printed, words_said_share,
+sign_change_said, people_right, cannot_count_said, read_ms_p50; each answer is printed beside it.
 """
 
 from __future__ import annotations
 
 import re
+import statistics
+import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from headstart.benchmarks import photos, report
+from headstart.benchmarks import photos, report, signs
 from headstart.benchmarks.chat import Chat
 from headstart.benchmarks.in_process import Live
 from headstart.engine import api
+from headstart.engine.vision.reading.reader import CLOSELY, GLANCE, TextReader
+from headstart.engine.weights import ensure
 
 QUESTION = "What do you see?"
 CHANGE = "And what do you see now?"
@@ -29,6 +40,11 @@ COLOURS = {
     "yellow": (230, 210, 40),
     "white": (245, 245, 245),
     "black": (8, 8, 8),
+}
+NUMBERS = {
+    1: ("one", "person"),
+    2: ("two",),
+    6: ("six",),
 }
 
 
@@ -57,6 +73,11 @@ def run(model: str, *, as_json: bool) -> None:
     fair = [changes[i][1] for i in range(len(changes)) if alone[(i + 1) % len(alone)]]
     colours = [_colour(live, name, rgb) for name, rgb in COLOURS.items()]
     nothing = _no_picture(live)
+    prints = signs.load("report")
+    reading = _read(prints)
+    asked = _ask_about_signs(live, [one for one in prints if not one.is_photo][::2])
+    reading |= asked | _count(live, pictures)
+    live.engine.close()
     report.finish(
         "eyes",
         {
@@ -69,9 +90,80 @@ def run(model: str, *, as_json: bool) -> None:
             "light_right": f"{sum(dark)}/{len(dark)}",
             "change_noticed": f"{sum(fair)}/{len(fair)}",
             "no_picture_said": nothing,
+            **reading,
         },
         as_json=as_json,
     )
+
+
+def _read(prints: Sequence[signs.Print]) -> dict[str, Any]:
+    """How many of the printed words are read; more closely where a glance does not read all."""
+    reader = TextReader.load(ensure("pp-ocrv6"))
+    printed, read = {True: 0, False: 0}, {True: 0, False: 0}
+    took_ms = []
+    for one in prints:
+        pixels = np.frombuffer(one.image.rgb, np.uint8)
+        rgb = pixels.reshape(one.image.height, one.image.width, 3)
+        began_s = time.perf_counter()
+        written = reader.read(rgb, GLANCE)
+        took_ms.append((time.perf_counter() - began_s) * 1e3)
+        if written.more:
+            written = reader.read(rgb, CLOSELY)
+        found = signs.words_found(one.words, written.text)
+        printed[one.is_photo] += len(one.words)
+        read[one.is_photo] += found
+        if found < len(one.words):
+            report.say(f"-- {one.name}: {found} of {len(one.words)} words: {written.lines}")
+    return {
+        "words_read_share": round(sum(read.values()) / sum(printed.values()), 3),
+        "photo_words_read_share": round(read[True] / printed[True], 3),
+        "words_printed": sum(printed.values()),
+        "read_ms_p50": round(statistics.median(took_ms)),
+    }
+
+
+def _ask_about_signs(live: Live, shown: Sequence[signs.Print]) -> dict[str, Any]:
+    """Each sign is asked about, then another one comes into view."""
+    said, changes = [], []
+    for one, other in zip(shown, [*shown[1:], shown[0]], strict=True):
+        chat = Chat(live, one.name)
+        chat.show(one.image)
+        answer = chat.say("What does the sign say?").text
+        said.append(signs.words_found(one.words, answer))
+        report.say(f"{said[-1]}/{len(one.words)} {one.name:40} {answer}")
+        if one.words != other.words:
+            chat.show(other.image)
+            answer = chat.say("What is different now? What does it say?").text
+            changes.append(signs.words_found(other.words, answer) > len(other.words) / 2)
+            report.say(f"{'ok ' if changes[-1] else '-- '} {other.name:40} {answer}")
+        chat.close()
+    return {
+        "words_said_share": round(sum(said) / sum(len(one.words) for one in shown), 3),
+        "sign_change_said": f"{sum(changes)}/{len(changes)}",
+    }
+
+
+def _count(live: Live, pictures: Sequence[photos.Photo]) -> dict[str, Any]:
+    right = []
+    for name, image, count in signs.people():
+        chat = Chat(live, name)
+        chat.show(image)
+        answer = chat.say("How many people do you see?").text
+        right.append(says(answer, NUMBERS[count]))
+        report.say(f"{'ok ' if right[-1] else '-- '} {name:20} {count}: {answer}")
+        chat.close()
+    admitted = []
+    for photo in pictures[:6]:
+        chat = Chat(live, photo.name)
+        chat.show(photo.image)
+        answer = chat.say("How many chairs are there?").text
+        admitted.append(bool(re.search(r"can.?t count|cannot count|can.?t tell", answer, re.I)))
+        report.say(f"{'ok ' if admitted[-1] else '-- '} {photo.name:20} {answer}")
+        chat.close()
+    return {
+        "people_right": f"{sum(right)}/{len(right)}",
+        "cannot_count_said": f"{sum(admitted)}/{len(admitted)}",
+    }
 
 
 def says(answer: str, words: tuple[str, ...]) -> bool:

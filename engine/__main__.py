@@ -76,6 +76,7 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         size=arguments.size,
         tail=arguments.tail,
         transcribe=arguments.transcribe,
+        reading=arguments.reading,
         **({"threads": arguments.threads} if arguments.threads else {}),
     )
     if arguments.llm is not None:
@@ -106,7 +107,9 @@ def _packaged(
     progress = _FetchProgress(link)
     named = None if ears_name == AUTO else ears_name
     ears = find_recognizer(named, progress) if named else None
-    paths = ModelPaths.of(resolve_model(config.model, progress, ears=ears), config.adapter)
+    reading = config.reading != "off"
+    found = resolve_model(config.model, progress, ears=ears, reading=reading)
+    paths = ModelPaths.of(found, config.adapter)
     if ears_name == AUTO:
         *better, last = candidates(paths.ears, config.ears_language)
         paths = replace(paths, ears=last, better_ears=tuple(better))
@@ -132,7 +135,8 @@ def _behind_llm_server(
     progress = _FetchProgress(link)
     auto = arguments.ears == AUTO
     ears = find_recognizer(arguments.ears, progress) if arguments.ears and not auto else None
-    senses = resolve_senses(config.model, progress, ears=ears)
+    reading = config.reading != "off"
+    senses = resolve_senses(config.model, progress, ears=ears, reading=reading)
     hearing = candidates(senses.ears, config.ears_language) if auto else (senses.ears,)
     return assemble_llm_server(server, senses, hearing, config, link.send, link.loading)
 
@@ -168,6 +172,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--size", help="with dummy weights: 3b or 7b, in place of a directory")
     parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
+    reading = "whether a packaged model reads what is written in pictures"
+    parser.add_argument("--reading", default="auto", choices=("auto", "off"), help=reading)
     ears = "Whisper for speech recognition: a folder, packaged weights, or auto: the largest that "
     parser.add_argument("--ears", help=ears + "keeps up; default: the model's own")
     at_once = "simultaneous speakers that --ears auto must keep up with"

@@ -30,6 +30,7 @@ _AT_LEAST_0 = (
 WEIGHTS = ("auto", "bf16", "fp32", "int8", "dummy")
 TRANSCRIBE = ("auto", "on", "off")
 TAILS = ("auto", "closed", "provisional")
+READINGS = ("auto", "off")
 
 
 def usable_cores() -> int:
@@ -76,6 +77,8 @@ class EngineConfig:
         size: with dummy weights, a published size in place of a directory.
         transcribe: whether a Whisper transcribes beside a model directory's own audio encoder:
             "on", "off", or "auto" (if one is fetched). A model without one always needs it.
+        reading: whether a packaged model reads what is written in pictures, in a thread beside the
+            engine's: "auto" (if its weights are there) or "off".
         tail: how much of an open audio unit is prefilled: "closed" (nothing), "provisional", or
             "auto" (the model's default).
     """
@@ -104,6 +107,7 @@ class EngineConfig:
     size: str | None = None
     tail: str = "auto"
     transcribe: str = "auto"
+    reading: str = "auto"
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -126,6 +130,8 @@ class EngineConfig:
             raise BadSettings("size", "given with weights 'dummy' only", self.size)
         if self.tail not in TAILS:
             raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
+        if self.reading not in READINGS:
+            raise BadSettings("reading", f"one of {', '.join(READINGS)}", self.reading)
         if self.transcribe not in TRANSCRIBE:
             raise BadSettings("transcribe", f"one of {', '.join(TRANSCRIBE)}", self.transcribe)
         if self.backend not in BACKENDS:

@@ -179,6 +179,8 @@ class Engine:
         """Close all sessions."""
         for name in list(self.sessions):
             self._close(name)
+        if self.parts.services.reader is not None:
+            self.parts.services.reader.close()
         self.parts.backend.close()
 
     # --- work ------------------------------------------------------------------------------------
@@ -187,7 +189,8 @@ class Engine:
         """Run one step. False if there was nothing to do."""
         began_ns = self.parts.clock()
         self._served.clear()
-        worked = self._carry_out_commands()
+        worked = self._take_readings()
+        worked |= self._carry_out_commands()
         work = self.parts.backend.step(list(self.sessions.values()))
         for session in self.sessions.values():
             session.settle_traces()
@@ -221,9 +224,22 @@ class Engine:
                 self._emit(api.Pressure(name, level))
 
     @property
-    def wake_fd(self) -> int | None:
-        """See `Backend.fileno`."""
-        return self.parts.backend.fileno()
+    def wake_fds(self) -> tuple[int, ...]:
+        """File descriptors that are readable when `step` has something to do that no command
+        brought."""
+        reader = self.parts.services.reader
+        found = (self.parts.backend.fileno(), None if reader is None else reader.fileno())
+        return tuple(fd for fd in found if fd is not None)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a picture of any session is being read, or waits for it."""
+        return any(session.conversation.writing.is_reading for session in self.sessions.values())
+
+    @property
+    def awaits_reading(self) -> bool:
+        """Whether an answer waits for what is being read in a picture."""
+        return any(session.waits_for_reading for session in self.sessions.values())
 
     @property
     def server_totals(self) -> api.LlmServerTotals | None:
@@ -271,10 +287,28 @@ class Engine:
     def pending_prefill_tokens(self) -> int:
         return sum(session.stream.pending_ahead for session in self.sessions.values())
 
+    def _take_readings(self) -> bool:
+        """Add what the reader has read meanwhile to the sessions' conversations."""
+        reader = self.parts.services.reader
+        if reader is None:
+            return False
+        reader.collect()
+        worked = False
+        for session in self.sessions.values():
+            try:
+                worked |= session.take_readings()
+            except EngineError as error:
+                session.report(error, about="frame")
+        return worked
+
+    def _ready(self) -> list[Session]:
+        """Sessions with a command that can be carried out now."""
+        return [s for s in self.sessions.values() if s.commands and not s.waits_for_reading]
+
     def _carry_out_commands(self) -> bool:
         """Carry out commands by deadline, up to and including the first heavy one."""
         worked = False
-        while waiting := [s for s in self.sessions.values() if s.commands]:
+        while waiting := self._ready():
             waiting.sort(key=lambda session: session.commands.due_ns)
             worked = True
             if waiting[0].commands.next_is_audio:

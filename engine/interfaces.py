@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -110,6 +111,75 @@ class ImageEncoder(Protocol):
         ...
 
 
+class Look(IntEnum):
+    """How closely a question asks to look at what is written in a picture."""
+
+    GLANCE = 0  # it is about something else
+    WRITING = 1
+    CLOSELY = 2  # small print
+
+
+class Reading(Protocol):
+    """The reading of one picture, which may be under way."""
+
+    look: Look
+    done: bool  # set in `PictureReader.collect` only
+    live: bool  # a camera's frame, not a still
+    queued_ns: int
+    began_ns: int
+    ended_ns: int
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a closer look would find more."""
+        ...
+
+    def note(self, *, whole: bool) -> str:
+        """A note on what is written, for the language model; "" for nothing. `whole`: long enough
+        for a question about it."""
+        ...
+
+    def same_as(self, other: Any) -> bool:
+        """Whether another reading has the same words, as far as can be read."""
+        ...
+
+
+class PictureReader(Protocol):
+    """Reads what is written in pictures, beside the engine's steps. Never waits."""
+
+    def look_for(self, question: str) -> Look: ...
+
+    def caveat(self, question: str) -> str:
+        """A note that a question about a picture cannot be answered; "" if it can, or is about
+        something else."""
+        ...
+
+    def begin(
+        self, picture: Image, owner: str, domain: bytes, after: Any, *, live: bool
+    ) -> Reading | None:
+        """Begin to read a picture of the stream `owner`, whose results are shared within `domain`.
+        None for a frame of a `live` camera that looks like that of the reading `after`."""
+        ...
+
+    def begin_closer(self, reading: Any, domain: bytes) -> Reading | None:
+        """Begin to read the same picture more closely; None if that has been done."""
+        ...
+
+    def collect(self) -> None:
+        """Mark what has been read since as done."""
+        ...
+
+    def forget(self, owner: str) -> None:
+        """Drop the waiting pictures of a stream that is closed."""
+        ...
+
+    def fileno(self) -> int:
+        """A file descriptor that is readable while there is something to collect."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class TextDecoder(Protocol):
     """Converts tokens to text at UTF-8 boundaries."""
 
@@ -140,3 +210,4 @@ class ModelServices:
     new_sampler: Callable[[Sampling], Sampler]  # raises `BadSampling`
     stop_ids: frozenset[int]
     kv_bytes_per_token: int
+    reader: PictureReader | None = None  # None: a model that reads by itself, or nobody does

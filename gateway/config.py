@@ -71,6 +71,11 @@ class Settings(BaseSettings):
         description="whether a Whisper transcribes beside a model directory; 'auto': if one is "
         "fetched; ears name another than whisper-tiny.en",
     )
+    reading: Literal["auto", "off"] = Field(
+        "auto",
+        description="whether a packaged model reads what is written in pictures; 'auto': if its "
+        "weights can be had",
+    )
     engine: Literal["local", "fake", "vllm"] = Field(
         "local",
         description="which engine to use; 'fake' plays a script; 'vllm' is not available: see llm",

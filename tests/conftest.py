@@ -83,3 +83,9 @@ def imagenet_names_path() -> Path:
 def faces_path() -> Path:
     """The folder with the three nets of the face detector."""
     return ensure("mtcnn")
+
+
+@pytest.fixture(scope="session")
+def reading_path() -> Path:
+    """The folder with the two nets that read in pictures."""
+    return ensure("pp-ocrv6")

@@ -10,6 +10,7 @@ export const STAGES = [
   ["mel", "ears", "Spectrogram"],
   ["encode", "ears", "Listening"],
   ["project", "ears", "Words to tokens"],
+  ["read", "mind", "Reading the picture"],
   ["queue", "mind", "Waiting for a step"],
   ["prefill", "mind", "Reading the last words"],
   ["decode_first", "mind", "First word"],

@@ -125,8 +125,8 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """One stage of work in wall time. Stages: mel, encode, project, queue, prefill, decode_first,
-    detokenize."""
+    """One stage of work in wall time. Stages: mel, encode, project, read (what is written in a
+    picture), queue, prefill, decode_first, detokenize."""
 
     stage: str
     start_ns: int

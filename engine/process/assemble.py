@@ -23,11 +23,13 @@ from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.interfaces import ModelServices, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
+from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import Connector, FrameLabeller, FrameLabels
 from headstart.engine.vision.encoder_cache import EncoderCache
+from headstart.engine.vision.reading.background import BackgroundReader
 from headstart.engine.weights import ResolvedModel
 from headstart.kernels.native import default_backend, set_threads
 
@@ -47,6 +49,7 @@ class ModelPaths:
     eyes: Path
     class_names: Path
     faces: Path | None = None
+    reading: Path | None = None
     adapter: Path | None = None  # a LoRA of the language model
     better_ears: tuple[Path, ...] | None = None  # in place of `ears` where there is time for them
 
@@ -60,13 +63,14 @@ class ModelPaths:
             eyes=found.eyes,
             class_names=found.names,
             faces=found.faces,
+            reading=found.reading,
             adapter=chosen_adapter(adapter, found.adapter),
         )
 
     @property
     def weights_bytes(self) -> int:
         """Size on disk of all files."""
-        parts = (self.llm, self.ears, self.eyes, self.faces, self.adapter)
+        parts = (self.llm, self.ears, self.eyes, self.faces, self.reading, self.adapter)
         files = (f for p in parts if p for f in (p.rglob("*") if p.is_dir() else (p,)))
         return sum(f.stat().st_size for f in files if f.is_file())
 
@@ -124,7 +128,8 @@ def assemble(
             config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
         ),
     )
-    engine = Engine(_parts(model, recognizer, eyes, config), emit)
+    reader = reader_of(paths.reading, config)
+    engine = Engine(_parts(model, recognizer, eyes, reader, config), emit)
     _warm_up(engine, recognizer, report)
     info = api.ModelInfo(
         name=paths.name,
@@ -133,8 +138,8 @@ def assemble(
         kv_pool_bytes=model.cache.pool_bytes,
         weights_bytes=paths.weights_bytes,
         load_s=time.monotonic() - began_s,
-        still=api.SMALL_PICTURE,
-        frame=api.SMALL_PICTURE,
+        still=still_size(reader),
+        frame=frame_size(reader),
         ears=paths.ears.name,
         ears_reason=chosen.reason,
     )
@@ -152,6 +157,7 @@ def _parts(
     model: LoadedModel,
     recognizer: WhisperRecognizer,
     eyes: LabelledImageEncoder,
+    reader: BackgroundReader | None,
     config: EngineConfig,
 ) -> EngineParts:
     services = ModelServices(
@@ -162,6 +168,7 @@ def _parts(
         new_sampler=SamplerFactory(model.spec.vocab_size),
         stop_ids=frozenset(model.chat.stop_ids),
         kv_bytes_per_token=model.cache.bytes_per_token,
+        reader=reader,
     )
     admission = admission_over(model.cache, model.pool, config)
     end = next(iter(model.chat.user_close), None)

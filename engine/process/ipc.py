@@ -82,8 +82,8 @@ class GatewayLink:
             self.send(self._ready(model))  # otherwise the handshake will
         # Loading may have taken longer than `ORPHAN_AFTER_S`: count from now.
         self._last_ping_s = time.monotonic()
-        if engine.wake_fd is not None:
-            self._poller.register(engine.wake_fd, zmq.POLLIN)
+        for fd in engine.wake_fds:
+            self._poller.register(fd, zmq.POLLIN)
         busy = False
         while not self.stopping:
             self.pump(wait_ms=0 if busy else IDLE_WAIT_MS)

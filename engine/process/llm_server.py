@@ -36,11 +36,13 @@ from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.offload import HostMemory
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
+from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import ConnectorSettings, FrameLabeller, FrameLabels
 from headstart.engine.vision.connector import phrase
 from headstart.engine.vision.encoder_cache import EncoderCache
+from headstart.engine.vision.reading.background import BackgroundReader
 from headstart.engine.weights import ResolvedSenses
 from headstart.kernels.native import default_backend, set_threads
 
@@ -174,7 +176,8 @@ def assemble_llm_server(
     client = HttpClient(base_url, key)
     vocabulary = rendering.vocabulary(capabilities)
     backend = LlmServerBackend(client, capabilities, vocabulary, time.monotonic_ns)
-    services = services_of(rendering, chosen.recognizer, eyes, config)
+    reader = reader_of(senses.reading, config)
+    services = services_of(rendering, chosen.recognizer, eyes, config, reader)
     engine = Engine(parts_of(services, backend, context_tokens, time.monotonic_ns, config), emit)
     report("warm-up", 0, 0)
     chosen.recognizer.recognize(chosen.recognizer.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
@@ -184,6 +187,8 @@ def assemble_llm_server(
         kv_bytes_per_token=0,
         kv_pool_bytes=0,
         weights_bytes=0,
+        still=still_size(reader),
+        frame=frame_size(reader),
         load_s=time.monotonic() - began_s,
         ears=chosen.directory.name,
         ears_reason=chosen.reason,
@@ -207,7 +212,11 @@ def server_words(path: Path) -> Words:
 
 
 def services_of(
-    rendering: Rendering, recognizer: SpeechRecognizer, eyes: FrameLabeller, config: EngineConfig
+    rendering: Rendering,
+    recognizer: SpeechRecognizer,
+    eyes: FrameLabeller,
+    config: EngineConfig,
+    reader: BackgroundReader | None = None,
 ) -> ModelServices:
     """The services that sessions use beside the backend."""
     labels_cache: EncoderCache[FrameLabels] = EncoderCache(
@@ -221,6 +230,7 @@ def services_of(
         new_sampler=ServersSampler,
         stop_ids=frozenset(rendering.chat.stop_ids),
         kv_bytes_per_token=0,
+        reader=reader,
     )
 
 

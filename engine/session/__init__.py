@@ -3,7 +3,8 @@
 `session` carries out commands, which `command_queue` keeps in order. `utterance` is the speech in
 progress, `clips` is sound sent for later items, and `conversation` holds the items as tokens.
 `generation` is an answer while it is decoded (speculated, adopted, sent). `summary` writes down
-what the window is about to evict. `chunk_trace` records where an audio chunk's time went.
+what the window is about to evict, and `writing` follows what is read in pictures. `chunk_trace`
+records where an audio chunk's time went.
 
 May import: `api`, `chat`, `errors`, `interfaces`, `kvcache`.
 Never: runs the decoder or touches K/V. It states which tokens its streams shall have.

@@ -88,8 +88,16 @@ class CommandQueue:
         return found
 
     @property
+    def next(self) -> api.Command | None:
+        return self._waiting[0].command if self._waiting else None
+
+    @property
     def next_is_audio(self) -> bool:
-        return bool(self._waiting) and isinstance(self._waiting[0].command, api.Audio)
+        return isinstance(self.next, api.Audio)
+
+    @property
+    def has_audio(self) -> bool:
+        return any(isinstance(waiting.command, api.Audio) for waiting in self._waiting)
 
     def pop(self) -> api.Command:
         """Remove and return the next command."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import assert_never
 
 import numpy as np
@@ -31,11 +32,16 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
 from headstart.engine.session.errors import NotContinuable, UnknownItem
 from headstart.engine.session.utterance import Utterance
+from headstart.engine.session.writing import Note, Writing
 
 # Names kept of evicted items, so that clients can still remove them or insert behind them.
 MAX_EVICTED_NAMES = 4096
 # Item id of the model's own summaries (`engine.session.summary`); longer than a client's id may be.
 NOTES_ID = "what the model noted of the conversation"
+
+
+def _is_users(entry: Entry) -> bool:
+    return entry.role is api.Role.USER
 
 
 def _view_segment(view: View) -> Segment:
@@ -66,6 +72,7 @@ class Conversation:
         self.utterance: Utterance | None = None
         self.ended: Utterance | None = None  # the last one, if it may be continued
         self.clips = Clips(services, stream)
+        self.writing = Writing(services.reader, stream)
         self.only_hears = False
         """Transcription only: no items are kept, and the stream stays empty."""
 
@@ -101,10 +108,20 @@ class Conversation:
             return
         frame = len(self._services.chat.user_open)
         require_fits(entry, self.window.behind(len(self._system)) - frame)
+        if entry.role is api.Role.USER:
+            self._look_at_stills(item, entry)
+            texts = (part.text for part in item.parts if isinstance(part, api.Text))
+            self.ask(" ".join(texts))
         if entry.role is api.Role.USER and self._view is not None:
             entry = Entry(entry.item_id, entry.role, (_view_segment(self._view), *entry.segments))
             self._view = None
         self._entries.insert(at, entry)
+
+    def _look_at_stills(self, item: api.Item, entry: Entry) -> None:
+        seen = [segment for segment in entry.segments if segment.modality is Modality.IMAGE]
+        pictures = [part for part in item.parts if isinstance(part, api.Image)]
+        for picture, segment in zip(pictures, seen, strict=False):
+            self.writing.look_at(picture, segment.ids, live=False)
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Append entries that do not come from a client."""
@@ -265,11 +282,63 @@ class Conversation:
                 self.utterance.heard.append(image)
             return
         view = self._services.image_encoder.encode_image(image, self._stream, live=True)
+        self.writing.look_at(image, view.ids, live=True)
         if view.key == self._last_view_key:
             return
         self._last_view_key = view.key
         if self.utterance is not None:
             self.utterance.add_view(view)
+        else:
+            self._view = view
+
+    def ask(self, question: str) -> None:
+        """Take the words of a question: one about what is written gets more of that."""
+        for note in self.writing.ask(question):
+            self._show(self._view_of(note))
+
+    def take_readings(self) -> bool:
+        """Add what has been read in pictures meanwhile. Whether there was any."""
+        notes = self.writing.take()
+        for note in notes:
+            self._add_note(note)
+        return bool(notes)
+
+    def _add_note(self, note: Note) -> None:
+        """Add a note on a picture: behind it in a message that nobody has answered, or in front of
+        that message; else to what is being said or shown now, so that nothing is computed again."""
+        segment = _view_segment(self._view_of(note))
+        is_speaking = note.live and self.utterance is not None
+        unanswered = 0 if is_speaking else self._num_unanswered()
+        for at in range(len(self._entries) - unanswered, len(self._entries)):
+            entry = self._entries[at]
+            held = [segment.ids is note.place for segment in entry.segments]
+            if any(held):
+                behind = held.index(True) + 1
+                segments = (*entry.segments[:behind], segment, *entry.segments[behind:])
+                self._entries[at] = replace(entry, segments=segments)
+                return
+        if unanswered and self._view is None and self.utterance is None:
+            last = self._entries[-1]
+            self._entries[-1] = replace(last, segments=(segment, *last.segments))
+        else:
+            self._show(self._view_of(note))
+
+    def _num_unanswered(self) -> int:
+        """How many items at the end are the user's."""
+        if self._answer_end is not None:
+            return 0
+        return sum(1 for _ in takewhile(_is_users, reversed(self._entries)))
+
+    def _view_of(self, note: Note) -> View:
+        return View(tuple(self._services.tokenizer.encode(note.text)), note.text, key=note.text)
+
+    def _show(self, view: View) -> None:
+        """Add a view to the open utterance, or to what the next item begins with."""
+        if self.utterance is not None:
+            self.utterance.add_view(view)
+        elif self._view is not None:
+            both = self._view.text + view.text
+            self._view = View(self._view.ids + view.ids, both, self._view.key)
         else:
             self._view = view
 

@@ -154,6 +154,7 @@ class Session:
     def close(self) -> None:
         for answer in self.side_answers:
             answer.stream.close()
+        self.conversation.writing.close()
         self.stream.close()
 
     # --- speech ----------------------------------------------------------------------------------
@@ -221,6 +222,7 @@ class Session:
         words = self._services.recognizer.finish(utterance.state)
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.finish(words)
+        self.conversation.ask(utterance.text)
         self._emit(utterance.hearing(self.name))
 
     def _resume(self, command: api.Resume) -> None:
@@ -260,6 +262,24 @@ class Session:
         words = self._services.recognizer.recognize_batch([utterance.state], [sound])[0]
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.take(words, len(sound))
+
+    # --- what is written in pictures -------------------------------------------------------------
+
+    def take_readings(self) -> bool:
+        """Add what was read in pictures since. Whether there was any."""
+        taken = self.conversation.take_readings()
+        self._turn_spans.extend(self.conversation.writing.spans)
+        self.conversation.writing.spans.clear()
+        if taken:
+            self._sync_stream()
+        return taken
+
+    @property
+    def waits_for_reading(self) -> bool:
+        """Whether its next command is an answer that needs a reading under way."""
+        if not isinstance(self.commands.next, api.Respond) or self.commands.has_audio:
+            return False
+        return self.conversation.writing.holds_up(self._clock())
 
     # --- the stream ------------------------------------------------------------------------------
 

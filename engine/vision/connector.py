@@ -33,7 +33,9 @@ _SOME = frozenset(
     )
 )
 
-_PEOPLE = ("a person", "two people", "three people", "several people")
+_PEOPLE = ("a person", "two people", "three people")
+# In a crowd the detector misses some: small faces, and those that look away.
+_CROWD = ("four", "five", "six", "seven", "eight", "nine", "ten")
 
 Tokenize = Callable[[str], list[int]]
 Embed = Callable[[Tensor], Tensor]
@@ -177,7 +179,7 @@ def _company(labels: FrameLabels, settings: ConnectorSettings, light: str) -> tu
 
     For a face alone the image network names clothes and hair, with low probability.
     """
-    who = _PEOPLE[min(labels.people, len(_PEOPLE)) - 1]
+    who = _number_of(labels.people)
     if labels.probability >= settings.sure:
         return f"[camera: {who} with {article(labels.label)}", labels.label, light
     if labels.kind is not None and labels.kind_probability >= settings.sure:
@@ -185,6 +187,12 @@ def _company(labels: FrameLabels, settings: ConnectorSettings, light: str) -> tu
     if labels.probability >= settings.likely:
         return f"[camera: {who}, maybe with {article(labels.label)}", labels.label, light
     return f"[camera: {who}{light}", "", ""
+
+
+def _number_of(people: int) -> str:
+    if people <= len(_PEOPLE):
+        return _PEOPLE[people - 1]
+    return f"at least {_CROWD[min(people - len(_PEOPLE), len(_CROWD)) - 1]} people"
 
 
 def article(noun: str) -> str:

@@ -185,6 +185,7 @@ class ResolvedModel:
     eyes: Path
     names: Path
     faces: Path | None  # None: people are not detected
+    reading: Path | None  # None: what is written in pictures is not read
     # Why `name` is not `asked_for`; None if it is.
     fallback_reason: str | None
     adapter: Path | None = None  # a LoRA for the language model, part of this package
@@ -210,14 +211,15 @@ def resolve_model(
     progress: Progress | None = None,
     *,
     ears: Path | None = None,
+    reading: bool = True,
     fetcher: Fetcher | None = None,
 ) -> ResolvedModel:
     """All files of model `name`, fetched if necessary, or those of its fallback.
 
-    `ears`: used in place of the model's own Whisper, which is then not fetched. The face detector
-    is optional. A missing one and a fallback are reported to `progress`; the fallback's reason is
-    also in `fallback_reason`. Raises `UnknownName`, `DiskFull`, or `FetchFailed` if the fallback
-    cannot be fetched either.
+    `ears`: used in place of the model's own Whisper, which is then not fetched. The detectors of
+    faces and, unless `reading` is off, of writing are optional. A missing one and a fallback are
+    reported to `progress`; the fallback's reason is also in `fallback_reason`. Raises
+    `UnknownName`, `DiskFull`, or `FetchFailed` if the fallback cannot be fetched either.
     """
     fetch = Fetcher() if fetcher is None else fetcher
     model = fetch.manifest.model(name)
@@ -236,10 +238,10 @@ def resolve_model(
                 progress.note(reasons[-1])
             model = fetch.manifest.model(model.fallback)
     llm, heard_by, eyes, names = paths
-    faces = _faces(fetch, model, progress)
+    optional = _optional(fetch, model, progress, reading=reading)
     reason = "; ".join(reasons) or None
     adapter = None if model.adapter is None else ADAPTERS / model.adapter
-    return ResolvedModel(model.name, name, llm, heard_by, eyes, names, faces, reason, adapter)
+    return ResolvedModel(model.name, name, llm, heard_by, eyes, names, *optional, reason, adapter)
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,7 @@ class ResolvedSenses:
     eyes: Path
     names: Path
     faces: Path | None  # None: people are not detected
+    reading: Path | None  # None: what is written in pictures is not read
 
 
 def resolve_senses(
@@ -257,15 +260,17 @@ def resolve_senses(
     progress: Progress | None = None,
     *,
     ears: Path | None = None,
+    reading: bool = True,
     fetcher: Fetcher | None = None,
 ) -> ResolvedSenses:
-    """The files of model `name` without its language model, fetched if necessary; `ears` as in
-    `resolve_model`. Raises `UnknownName`, `DiskFull` or `FetchFailed`."""
+    """The files of model `name` without its language model, fetched if necessary; `ears` and
+    `reading` as in `resolve_model`. Raises `UnknownName`, `DiskFull` or `FetchFailed`."""
     fetch = Fetcher() if fetcher is None else fetcher
     model = fetch.manifest.model(name)
     heard_by = fetch.ensure(model.ears, progress) if ears is None else ears
     eyes, names = (fetch.ensure(weight, progress) for weight in (model.eyes, model.names))
-    return ResolvedSenses(heard_by, eyes, names, _faces(fetch, model, progress))
+    optional = _optional(fetch, model, progress, reading=reading)
+    return ResolvedSenses(heard_by, eyes, names, *optional)
 
 
 def _needed(
@@ -279,16 +284,25 @@ def _needed(
     ]
 
 
-def _faces(fetch: Fetcher, model: Model, progress: Progress | None) -> Path | None:
-    """The face detector, or None if it cannot be fetched, which is reported but no failure."""
-    if model.faces is None:
-        return None
-    try:
-        return fetch.ensure(model.faces, progress)
-    except FetchFailed as error:
-        if progress is not None:
-            progress.note(f"people won't be recognised in pictures: {error}")
-        return None
+def _optional(
+    fetch: Fetcher, model: Model, progress: Progress | None, *, reading: bool
+) -> tuple[Path | None, Path | None]:
+    """The detectors of faces and of writing; None for one that cannot be fetched, which is reported
+    but no failure, or that is not wanted."""
+    wanted = (
+        (model.faces, "people won't be recognised in pictures"),
+        (model.reading if reading else None, "what is written in pictures won't be read"),
+    )
+    found: list[Path | None] = []
+    for weight, without in wanted:
+        try:
+            found.append(None if weight is None else fetch.ensure(weight, progress))
+        except FetchFailed as error:
+            found.append(None)
+            if progress is not None:
+                progress.note(f"{without}: {error}")
+    faces, writing = found
+    return faces, writing
 
 
 @contextmanager

@@ -93,8 +93,8 @@ class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights that work together, by role; `faces` is optional. `adapter`: a LoRA of ours for the
-    language model, a folder beside the manifest."""
+    """Weights that work together, by role; `faces` and `reading` are optional. `adapter`: a LoRA of
+    ours for the language model, a folder beside the manifest."""
 
     name: str
     about: str
@@ -103,6 +103,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     eyes: str
     names: str
     faces: str | None = None
+    reading: str | None = None
     fallback: str | None = None
     adapter: str | None = None
 
@@ -113,7 +114,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def weights(self) -> tuple[str, ...]:
-        return self.needed if self.faces is None else (*self.needed, self.faces)
+        return (*self.needed, *filter(None, (self.faces, self.reading)))
 
 
 class Manifest(msgspec.Struct, frozen=True, dict=True):

@@ -131,6 +131,7 @@ def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     argv = [sys.executable, "-P", "-m", module, "--endpoint", endpoint, "--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
+    argv += ["--reading", settings.reading]
     if settings.ears is not None:
         argv += ["--ears", settings.ears]
         argv += ["--ears-sessions", str(settings.ears_sessions)]

@@ -38,6 +38,7 @@ STAGES = (
     "mel",
     "encode",
     "project",
+    "read",
     "queue",
     "prefill",
     "decode_first",
@@ -46,7 +47,10 @@ STAGES = (
 )
 # The engine's stages; where spans overlap, the earlier in this order owns the instant. `queue`
 # comes last: waiting counts only where no work was done.
-ENGINE_STAGES = ("mel", "encode", "project", "prefill", "decode_first", "detokenize", "queue")
+ENGINE_STAGES = (
+    *("mel", "encode", "project", "prefill", "decode_first", "detokenize"),
+    *("read", "queue"),  # reading a picture goes on beside the others
+)
 
 # A capture stamp so far before the receipt is of another clock, not of a slow network.
 MAX_NETWORK_NS = 10_000 * NS_PER_MS

@@ -13,6 +13,7 @@ ROWS = {
     "mel": "recognition",
     "encode": "recognition",
     "project": "recognition",
+    "read": "model",
     "queue": "model",
     "prefill": "model",
     "decode_first": "model",

@@ -20,7 +20,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.decoder.sampling import Sampler
 from headstart.engine.engine import Backend, Engine, EngineParts
 from headstart.engine.errors import CacheFull
-from headstart.engine.interfaces import ModelServices, Pcm, View
+from headstart.engine.interfaces import ModelServices, Pcm, PictureReader, View
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.offload import BlockMemory, HostMemory
@@ -208,6 +208,7 @@ class Bench:
         memory: BlockMemory | None = None,
         runner: FakeRunner | None = None,
         max_cached: int = 0,
+        reader: PictureReader | None = None,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
@@ -228,6 +229,7 @@ class Bench:
             new_sampler=lambda sampling: Sampler(sampling, VOCAB),
             stop_ids=frozenset({END}),
             kv_bytes_per_token=100,
+            reader=reader,
         )
         self.engine = Engine(
             EngineParts(

@@ -9,6 +9,7 @@ export const STAGES = [
   ["mel", "ears", "spectrogram"],
   ["encode", "ears", "audio encoder"],
   ["project", "ears", "sound to tokens"],
+  ["read", "mind", "reading what is written in a picture"],
   ["queue", "mind", "waiting for a step"],
   ["prefill", "mind", "reading the last tokens"],
   ["decode_first", "mind", "first token"],

@@ -28,7 +28,7 @@ SAMPLING = api.Sampling(repetition_penalty=1.0)
 
 @pytest.fixture(scope="module")
 def senses(whisper_dir: Path, efficientnet_path: Path, imagenet_names_path: Path) -> ResolvedSenses:
-    return ResolvedSenses(whisper_dir, efficientnet_path, imagenet_names_path, None)
+    return ResolvedSenses(whisper_dir, efficientnet_path, imagenet_names_path, None, None)
 
 
 def assembled(

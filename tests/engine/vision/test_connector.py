@@ -146,7 +146,7 @@ def test_long_names_keep_their_end() -> None:
         ),
         (
             {"people": 9, "probability": 0.1, "kind": "dog", "kind_probability": 0.9},
-            "[camera: several people with a dog; light: bright; colour: brown]",
+            "[camera: at least nine people with a dog; light: bright; colour: brown]",
         ),
         ({"is_blank": True}, "[camera: nothing, the picture is all brown]"),
     ],

@@ -1,0 +1,234 @@
+"""Reads pictures in a thread of its own, at low priority, while the engine goes on.
+
+`begin` queues a picture and returns at once. The engine waits for `fileno` beside its socket, and
+calls `collect` when it is readable.
+
+Bounds: one live frame of an owner (a session's stream) waits, a newer one replaces it; so many
+stills of one owner, so many pictures of all. Beyond a bound a picture is not read: its reading is
+done, with nothing written. Owners are served in turn. The thread is one, so that it takes at most
+one core, at a priority below everything else here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from hashlib import blake2b
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from headstart.engine.api import Image
+from headstart.engine.interfaces import Look
+from headstart.engine.vision.encoder_cache import EncoderCache
+from headstart.engine.vision.pixels import Rgb
+from headstart.engine.vision.reading import notes
+from headstart.engine.vision.reading.reader import (
+    CLOSELY,
+    GLANCE,
+    Abandoned,
+    TextReader,
+    Written,
+)
+
+log = logging.getLogger("headstart.engine")
+
+MAX_STILLS = 8
+MAX_WAITING = 64
+_LOWER_PRIORITY = 10  # nice levels below the engine's
+# A frame is read if the mean of a cell of this grid has changed by so much since the last one that
+# was: noise is averaged out, a word that appears is not.
+_GRID = (40, 30)
+_CHANGED_FROM = 10
+_ENTRY_BYTES = 1_024  # of a cached `Written`: some lines of text
+
+_NOTHING = Written(())
+
+
+class PictureReading:
+    """`headstart.engine.interfaces.Reading`: one picture, queued, being read, or read."""
+
+    def __init__(
+        self,
+        picture: Image,
+        owner: str,
+        key: bytes,
+        thumbnail: npt.NDArray[np.uint8],
+        look: Look,
+        *,
+        live: bool,
+    ) -> None:
+        self.picture, self.owner, self.key = picture, owner, key
+        self.thumbnail, self.look, self.live = thumbnail, look, live
+        self.written = _NOTHING
+        self.done = self.given_up = False
+        self.queued_ns = self.began_ns = self.ended_ns = 0
+
+    def note(self, *, whole: bool) -> str:
+        return notes.note(self.written, whole=whole)
+
+    @property
+    def has_more(self) -> bool:
+        return self.written.more > 0
+
+    def same_as(self, other: object) -> bool:
+        return isinstance(other, PictureReading) and notes.is_same(self.written, other.written)
+
+
+class BackgroundReader:
+    """`headstart.engine.interfaces.PictureReader`. All methods are for one thread, the engine's."""
+
+    def __init__(
+        self,
+        reader: TextReader,
+        cache: EncoderCache[Written],
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._reader, self._cache, self._clock = reader, cache, clock
+        self._waiting: OrderedDict[str, deque[PictureReading]] = OrderedDict()  # next owner first
+        self._finished: deque[PictureReading] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._work, name="picture reader", daemon=True)
+        self._thread.start()
+
+    def look_for(self, question: str) -> Look:
+        if notes.asks_for_small_print(question):
+            return Look.CLOSELY
+        return Look.WRITING if notes.asks_about_writing(question) else Look.GLANCE
+
+    def caveat(self, question: str) -> str:
+        return notes.CANNOT_COUNT if notes.asks_to_count_things(question) else ""
+
+    def begin(
+        self, picture: Image, owner: str, domain: bytes, after: object, *, live: bool
+    ) -> PictureReading | None:
+        pixels = _pixels(picture)
+        thumbnail = _thumbnail(pixels)
+        if live and isinstance(after, PictureReading) and not after.given_up:
+            apart = np.abs(thumbnail.astype(np.int16) - after.thumbnail)
+            if apart.max() < _CHANGED_FROM:
+                return None
+        return self._begin(picture, owner, domain, thumbnail, Look.GLANCE, live=live)
+
+    def begin_closer(self, reading: object, domain: bytes) -> PictureReading | None:
+        if not isinstance(reading, PictureReading) or reading.look is Look.CLOSELY:
+            return None
+        args = reading.picture, reading.owner, domain, reading.thumbnail
+        return self._begin(*args, Look.CLOSELY, live=False)
+
+    def _begin(
+        self,
+        picture: Image,
+        owner: str,
+        domain: bytes,
+        thumbnail: npt.NDArray[np.uint8],
+        look: Look,
+        *,
+        live: bool,
+    ) -> PictureReading:
+        known_by = blake2b(domain + bytes([look]) + picture.width.to_bytes(8, "big"))
+        key = blake2b(picture.rgb, digest_size=16, key=known_by.digest()[:32]).digest()
+        reading = PictureReading(picture, owner, key, thumbnail, look, live=live)
+        reading.queued_ns = reading.began_ns = reading.ended_ns = self._clock()
+        known = self._cache.get(key)
+        if known is not None:
+            reading.written, reading.done = known, True
+            return reading
+        with self._changed:
+            waiting = self._waiting.get(owner, deque())
+            if live:
+                for older in [one for one in waiting if one.live]:
+                    waiting.remove(older)
+                    _give_up(older)
+            if len(waiting) >= MAX_STILLS or self._num_waiting() >= MAX_WAITING:
+                _give_up(reading)
+            else:
+                waiting.append(reading)
+                self._waiting[owner] = waiting
+                self._changed.notify()
+        return reading
+
+    def _num_waiting(self) -> int:
+        return sum(map(len, self._waiting.values()))
+
+    def collect(self) -> None:
+        if select.select([self._wake], [], [], 0)[0]:
+            os.eventfd_read(self._wake)
+        while self._finished:
+            reading = self._finished.popleft()
+            if not reading.given_up:
+                self._cache.put(reading.key, reading.written, _ENTRY_BYTES)
+            reading.done = True
+
+    def forget(self, owner: str) -> None:
+        with self._changed:
+            for reading in self._waiting.pop(owner, ()):
+                _give_up(reading)
+
+    def fileno(self) -> int:
+        return self._wake
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._waiting.clear()
+            self._changed.notify()
+        self._thread.join()
+        os.close(self._wake)
+
+    # --- the thread ------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        # The kernel counts priorities by thread.
+        thread = threading.get_native_id()
+        nice = min(19, os.getpriority(os.PRIO_PROCESS, thread) + _LOWER_PRIORITY)
+        os.setpriority(os.PRIO_PROCESS, thread, nice)
+        while (reading := self._next()) is not None:
+            detail = CLOSELY if reading.look is Look.CLOSELY else GLANCE
+            reading.began_ns = self._clock()
+            try:
+                reading.written = self._reader.read(
+                    _pixels(reading.picture), detail, lambda: self._closing
+                )
+            except Abandoned:
+                reading.given_up = True
+            except Exception:  # one picture's fault is not the next one's
+                log.exception("a picture could not be read")
+                reading.given_up = True
+            reading.ended_ns = self._clock()
+            self._finished.append(reading)
+            os.eventfd_write(self._wake, 1)
+
+    def _next(self) -> PictureReading | None:
+        """The next picture, of the owner that waits longest; None at the end."""
+        with self._changed:
+            while not self._waiting and not self._closing:
+                self._changed.wait()
+            if self._closing:
+                return None
+            owner, waiting = self._waiting.popitem(last=False)  # never an empty one
+            reading = waiting.popleft()
+            if waiting:
+                self._waiting[owner] = waiting
+            return reading
+
+
+def _give_up(reading: PictureReading) -> None:
+    reading.given_up = reading.done = True
+
+
+def _pixels(picture: Image) -> Rgb:
+    return np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3)
+
+
+def _thumbnail(pixels: Rgb) -> npt.NDArray[np.uint8]:
+    small = cv2.resize(pixels, _GRID, interpolation=cv2.INTER_AREA)
+    return np.asarray(cv2.cvtColor(small, cv2.COLOR_RGB2GRAY), np.uint8)

@@ -1,0 +1,74 @@
+"""How the language model is told what is written in a picture, and which questions are about it.
+
+    [camera: a text that says "No parking / Monday to Friday, 8 am - 6 pm"]
+"""
+
+from __future__ import annotations
+
+import re
+from difflib import SequenceMatcher
+
+from headstart.engine.vision.reading.reader import Written
+
+SHORT_CHARS = 120
+"""Bound of a note: what is written is a detail of most pictures."""
+WHOLE_CHARS = 600
+"""The same where the question is about it; about 200 tokens."""
+_SAME_FROM = 0.8  # similarity of two readings of the same words, whose letters may flicker
+
+_WRITING = re.compile(
+    r"\b(read|reads|reading|says?|said|written|writing|writes|texts?|words?|letters?|labels?|signs?"
+    r"|signpost|spell|spelled|print|printed|titles?|headlines?|menu|posters?|pages?|caption"
+    r"|plates?|named?|called|prices?|phone number|address)\b",
+    re.IGNORECASE,
+)
+_SMALL_PRINT = re.compile(
+    r"\b(small|fine|tiny|little|smaller|smallest)\s+(print|letters?|texts?|writing|words?|type)\b"
+    r"|\bread\b.*\b(all|everything|whole|entire|rest|page|closely|carefully)\b|\blook closer\b"
+    r"|\ball (of )?(it|that|the (text|words|writing))\b",
+    re.IGNORECASE,
+)
+
+_COUNT = re.compile(
+    r"\bhow many (?!(people|persons?|men|women|faces|words?|letters)\b).*"
+    r"\b(see|there|picture|image|photo|camera|here|holding|hands?|front|table|these|those|this)\b"
+    r"|\bcount (the|these|those|them|what)\b",
+    re.IGNORECASE,
+)
+CANNOT_COUNT = "[camera: I can't count things in a picture, only people]\n"
+"""There is no detector of things under a free licence in the packages that weights come from."""
+
+
+def note(written: Written, *, whole: bool) -> str:
+    """The note on what is written, "" for nothing. `whole`: as long as `WHOLE_CHARS`."""
+    # A quotation mark or a bracket in the picture would end the note for the model.
+    lines = (re.sub(r"[\[\]\"]", "'", line) for line in written.lines)
+    text = " / ".join(lines)
+    limit = WHOLE_CHARS if whole else SHORT_CHARS
+    if len(text) > limit:
+        text = text[:limit].rpartition(" ")[0] + " ..."
+    elif written.more:
+        text += " ..."
+    # The wording of which `small` repeats most: 37 of 37 words of signs not reported on, 19 with
+    # "[camera reads: ...]".
+    return f'[camera: a text that says "{text}"]\n' if text else ""
+
+
+def asks_about_writing(question: str) -> bool:
+    return bool(_WRITING.search(question))
+
+
+def asks_for_small_print(question: str) -> bool:
+    return bool(_SMALL_PRINT.search(question))
+
+
+def asks_to_count_things(question: str) -> bool:
+    """Whether it asks how many things, not people, are in view."""
+    return bool(_COUNT.search(question))
+
+
+def is_same(one: Written, other: Written) -> bool:
+    """Whether two pictures have the same words, as far as can be read."""
+    if one.text == other.text:
+        return True
+    return SequenceMatcher(None, one.text, other.text, autojunk=False).ratio() >= _SAME_FROM

@@ -1,0 +1,109 @@
+"""What is written in one picture, in reading order.
+
+reader = TextReader.load(folder)
+reader.read(rgb, GLANCE).text      "EXIT\\nPlatform 4"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from headstart.engine.vision.pixels import Rgb
+from headstart.engine.vision.reading.lines import (
+    DETECTOR_FILE,
+    Line,
+    LineFinder,
+    cut_out,
+    in_reading_order,
+)
+from headstart.engine.vision.reading.recogniser import RECOGNISER_FILE, LineRecogniser
+
+# Mean probability by character from which a line counts as read.
+_READ_FROM = 0.7
+# The same of a single character, which a wheel, a mast or an orange may look like.
+_ONE_READ_FROM = 0.95
+# Below it, a line may stand on its head, or be no text.
+_SURE_FROM = 0.85
+# A box this much taller than long holds text that runs up or down.
+_UPRIGHT_FROM = 1.5
+
+
+@dataclass(frozen=True)
+class Detail:
+    """How closely to look: the longest side of the picture, in pixels, at which lines are looked
+    for, and how many lines are read, those with the tallest letters first."""
+
+    longest_side: int
+    max_lines: int
+
+
+GLANCE = Detail(longest_side=640, max_lines=12)
+CLOSELY = Detail(longest_side=1280, max_lines=48)
+
+
+@dataclass(frozen=True)
+class Written:
+    """Lines in reading order. `more`: lines that were found, but not read."""
+
+    lines: tuple[str, ...]
+    more: int = 0
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+
+class Abandoned(Exception):
+    """Nobody wants the rest of a reading."""
+
+
+class TextReader:
+    """Detector and recogniser. Holds no state between pictures."""
+
+    def __init__(self, finder: LineFinder, recogniser: LineRecogniser) -> None:
+        self._finder, self._recogniser = finder, recogniser
+
+    @classmethod
+    def load(cls, folder: Path) -> TextReader:
+        """From the folder of the weight "pp-ocrv6". Raises `BadWeights`."""
+        cv2.setNumThreads(1)  # the other cores are the decoder's
+        finder = LineFinder(folder / DETECTOR_FILE)
+        return cls(finder, LineRecogniser(folder / RECOGNISER_FILE))
+
+    def read(
+        self, rgb: Rgb, detail: Detail, unwanted: Callable[[], bool] = lambda: False
+    ) -> Written:
+        """What is written in `rgb`, uint8 [H, W, 3]. Raises `Abandoned` between two lines, once
+        the reading is `unwanted`."""
+        found = self._finder.find(rgb, detail.longest_side)
+        found.sort(key=lambda line: -line.thickness)
+        kept: list[Line] = []
+        texts: list[str] = []
+        turns: list[int] = []
+        for line in found[: detail.max_lines]:
+            if unwanted():
+                raise Abandoned
+            probability, text, turn = self._read(cut_out(rgb, line))
+            text = " ".join(text.split())
+            if text and probability >= (_READ_FROM if len(text) > 1 else _ONE_READ_FROM):
+                kept.append(line)
+                texts.append(text)
+                turns.append(turn)
+        order = in_reading_order(kept, turns)
+        return Written(tuple(texts[i] for i in order), max(0, len(found) - detail.max_lines))
+
+    def _read(self, line: Rgb) -> tuple[float, str, int]:
+        """Probability, text, and by how many quarter turns, counter-clockwise, it was turned."""
+        if line.shape[0] >= _UPRIGHT_FROM * line.shape[1]:
+            return max(self._turned(line, 1), self._turned(line, -1))
+        read = self._turned(line, 0)
+        return read if read[0] >= _SURE_FROM else max(read, self._turned(line, 2))
+
+    def _turned(self, line: Rgb, turns: int) -> tuple[float, str, int]:
+        text, probability = self._recogniser.read(np.rot90(line, turns))
+        return probability, text, turns

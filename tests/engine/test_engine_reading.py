@@ -1,0 +1,276 @@
+"""What is written in pictures, on its way into a conversation: a scripted reader, virtual time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headstart.engine import api
+from headstart.engine.interfaces import Look
+from headstart.engine.session.writing import WAIT_NS, WAIT_UNASKED_NS
+from tests.engine.fakes import WORD_SAMPLES, Bench
+
+GREEDY = api.Sampling(repetition_penalty=1.0)
+
+
+class FakeReading:
+    """`headstart.engine.interfaces.Reading` of a picture's second byte."""
+
+    def __init__(self, picture: api.Image, look: Look, now_ns: int, *, live: bool) -> None:
+        self.picture, self.look, self.live = picture, look, live
+        self.done = False
+        self.queued_ns = self.began_ns = self.ended_ns = now_ns
+        self.letter = chr(picture.rgb[1])
+        self.has_more = self.letter == "M"
+
+    def note(self, *, whole: bool) -> str:
+        if self.letter == "-":
+            return ""
+        return f"[{self.letter * (1 + whole + 2 * (self.look is Look.CLOSELY))}]"
+
+    def same_as(self, other: Any) -> bool:
+        return isinstance(other, FakeReading) and other.letter == self.letter
+
+
+class FakeReader:
+    """Reads when the test says so."""
+
+    def __init__(self) -> None:
+        self.begun: list[FakeReading] = []
+        self.ready: list[FakeReading] = []
+        self.forgotten: list[str] = []
+        self.bench: Bench
+        self._fd = os.eventfd(0)
+
+    def look_for(self, question: str) -> Look:
+        if "small print" in question:
+            return Look.CLOSELY
+        return Look.WRITING if "say" in question else Look.GLANCE
+
+    def caveat(self, question: str) -> str:
+        return "[?]" if "count" in question else ""
+
+    def begin(
+        self, picture: api.Image, owner: str, domain: bytes, after: Any, *, live: bool
+    ) -> FakeReading:
+        self.begun.append(FakeReading(picture, Look.GLANCE, self.bench.now_ns, live=live))
+        return self.begun[-1]
+
+    def begin_closer(self, reading: Any, domain: bytes) -> FakeReading | None:
+        if reading.look is Look.CLOSELY:
+            return None
+        picture = reading.picture
+        self.begun.append(FakeReading(picture, Look.CLOSELY, self.bench.now_ns, live=False))
+        return self.begun[-1]
+
+    def collect(self) -> None:
+        for reading in self.ready:
+            reading.done = True
+        self.ready.clear()
+
+    def finish(self) -> None:
+        """All that was begun is read, in 5 us each."""
+        for reading in self.begun:
+            reading.ended_ns = reading.began_ns + 5_000
+        self.ready += self.begun
+        self.begun.clear()
+        self.bench.run()
+
+    def forget(self, owner: str) -> None:
+        self.forgotten.append(owner)
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@pytest.fixture
+def reader() -> FakeReader:
+    return FakeReader()
+
+
+@pytest.fixture
+def bench(reader: FakeReader) -> Iterator[Bench]:
+    bench = Bench("what does it say to me", reader=reader)
+    reader.bench = bench
+    bench.open()
+    yield bench
+    bench.close()
+
+
+def picture(look: int, writing: str) -> api.Image:
+    return api.Image(1, 1, bytes([look, ord(writing), 0]))
+
+
+def show(bench: Bench, look: int, writing: str, session: str = "s") -> None:
+    bench.tell(api.Frame(session, 0, picture(look, writing)))
+    bench.run()
+
+
+def write(bench: Bench, text: str, *parts: api.Part, number: int = 1) -> None:
+    item = api.Item(f"u{number}", api.Role.USER, (*parts, api.Text(text)))
+    bench.tell(api.AddItem("s", item))
+    bench.run()
+
+
+def ask(bench: Bench, number: int = 1) -> None:
+    bench.tell(api.Respond("s", number, f"a{number}", GREEDY))
+    bench.run()
+
+
+def answered(bench: Bench) -> int:
+    return len(bench.of(api.Finished))
+
+
+def test_what_is_read_while_somebody_speaks_comes_behind_the_words_so_far(
+    bench: Bench, reader: FakeReader
+) -> None:
+    """Nothing that was computed is thrown away for it but the tentative word."""
+    bench.tell(api.BeginSpeech("s", api.TurnRef(1), "u1", 0))
+    show(bench, 1, "A")
+    pcm = bytes(2 * 3 * WORD_SAMPLES)
+    bench.tell(api.Audio("s", api.TurnRef(1), 0, pcm, bench.now_ns))
+    bench.run()
+    stream = bench.engine.sessions["s"].stream
+    before = stream.rolled_back_kv_tokens
+    reader.finish()
+    assert bench.stream_text() == "<S>Hi</><U>#what does[A] ti"
+    assert stream.rolled_back_kv_tokens - before <= len(" ti")
+
+
+def test_an_answer_about_writing_waits_for_it(bench: Bench, reader: FakeReader) -> None:
+    show(bench, 1, "A")
+    write(bench, "what does it say")
+    ask(bench)
+    assert answered(bench) == 0
+    assert bench.engine.awaits_reading
+    reader.finish()
+    assert answered(bench) == 1
+    assert not bench.engine.awaits_reading
+    assert bench.stream_text().startswith("<S>Hi</><U>#[AA]what does it say</U>")
+
+
+def test_meanwhile_others_are_heard(bench: Bench, reader: FakeReader) -> None:
+    show(bench, 1, "A")
+    write(bench, "what does it say")
+    ask(bench)
+    bench.open("other")
+    bench.say("other")
+    assert [event.session for event in bench.of(api.Hearing)] == ["other"] * 3
+    assert answered(bench) == 0
+
+
+def test_speech_behind_the_question_does_not_wait(bench: Bench, reader: FakeReader) -> None:
+    show(bench, 1, "A")
+    write(bench, "what does it say")
+    ask(bench)
+    bench.say(words=2)
+    assert len(bench.of(api.Hearing)) == 1
+    assert answered(bench) == 1
+
+
+def test_another_question_does_not_wait_for_a_frame(bench: Bench, reader: FakeReader) -> None:
+    """What is read later is there for the next question."""
+    show(bench, 1, "A")
+    write(bench, "how are you")
+    ask(bench)
+    assert answered(bench) == 1
+    reader.finish()
+    write(bench, "really?", number=2)
+    assert bench.stream_text().endswith("<U>[A]really?")
+
+
+def test_a_picture_sent_with_a_question_is_read_first(bench: Bench, reader: FakeReader) -> None:
+    write(bench, " here", picture(1, "A"))
+    ask(bench)
+    assert answered(bench) == 0
+    reader.finish()
+    assert answered(bench) == 1
+    assert bench.stream_text().startswith("<S>Hi</><U>#[A] here</U>")
+
+
+@pytest.mark.parametrize(
+    ("text", "wait_ns"), [("what does it say", WAIT_NS), ("here", WAIT_UNASKED_NS)]
+)
+def test_a_reading_that_never_ends_is_waited_for_so_long(
+    bench: Bench, reader: FakeReader, text: str, wait_ns: int
+) -> None:
+    write(bench, text, picture(1, "A"))
+    ask(bench)
+    bench.now_ns += wait_ns - 100_000
+    bench.run()
+    assert answered(bench) == 0
+    bench.now_ns += 200_000
+    bench.run()
+    assert answered(bench) == 1
+
+
+def test_the_same_words_are_told_once(bench: Bench, reader: FakeReader) -> None:
+    for look, writing in ((1, "A"), (2, "A"), (3, "-"), (4, "B")):
+        show(bench, look, writing)
+        reader.finish()
+    bench.tell(api.BeginSpeech("s", api.TurnRef(1), "u1", 0))
+    bench.run()
+    assert bench.stream_text().count("[A]") <= 1
+    assert bench.stream_text().endswith("[B]")
+
+
+def test_more_of_it_when_asked(bench: Bench, reader: FakeReader) -> None:
+    show(bench, 1, "A")
+    reader.finish()
+    write(bench, "hello")
+    ask(bench)
+    write(bench, "what does it say", number=2)
+    assert "[AA]" in bench.stream_text().rpartition("<U>")[2]
+    ask(bench, 2)
+    write(bench, "say again", number=3)
+    assert "[AA]" not in bench.stream_text().rpartition("<U>")[2]
+
+
+@pytest.mark.parametrize(("text", "writing"), [("the small print", "A"), ("what does it say", "M")])
+def test_a_closer_look_at_the_same_picture(
+    bench: Bench, reader: FakeReader, text: str, writing: str
+) -> None:
+    """For small print, or where a glance has not read all."""
+    show(bench, 1, writing)
+    reader.finish()
+    write(bench, text)
+    ask(bench)
+    assert answered(bench) == 0
+    reader.finish()
+    assert answered(bench) == 1
+    assert f"[{writing * 4}]" in bench.stream_text()
+
+
+def test_what_cannot_be_told_is_said_where_there_is_a_picture(
+    bench: Bench, reader: FakeReader
+) -> None:
+    write(bench, "count the cups")
+    assert "[?]" not in bench.stream_text()
+    ask(bench)
+    show(bench, 1, "-")
+    reader.finish()
+    write(bench, "count the cups", number=2)
+    assert bench.stream_text().endswith("[?]count the cups")
+
+
+def test_the_time_is_in_the_budget(bench: Bench, reader: FakeReader) -> None:
+    write(bench, "what does it say", picture(1, "A"))
+    ask(bench)
+    reader.finish()
+    (first, *_) = [e for e in bench.events if isinstance(e, api.Delta)]
+    (span,) = [span for span in first.spans if span.stage == "read"]
+    assert span.end_ns - span.start_ns == 5_000
+
+
+def test_a_closed_session_is_forgotten(bench: Bench, reader: FakeReader) -> None:
+    show(bench, 1, "A")
+    bench.tell(api.Close("s"))
+    bench.run()
+    assert reader.forgotten == ["s"]
+    reader.finish()

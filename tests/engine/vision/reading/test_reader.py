@@ -1,0 +1,80 @@
+"""Lines of text found and read in drawn pictures and in a photograph."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headstart.engine.errors import BadWeights
+from headstart.engine.vision.pixels import Rgb
+from headstart.engine.vision.reading.lines import DETECTOR_FILE
+from headstart.engine.vision.reading.reader import CLOSELY, GLANCE, Abandoned, Detail, TextReader
+from headstart.engine.vision.reading.recogniser import RECOGNISER_FILE
+from tests.engine.vision.reading.drawn import page, turned
+
+SIGN = ("Platform 4", "Trains to Oxford")
+
+
+@pytest.mark.parametrize("degrees", [0, 12, -30, 90, -90, 180])
+def test_a_sign_is_read_however_it_hangs(reader: TextReader, degrees: float) -> None:
+    """Lines come top first, as seen by somebody who holds the sign upright."""
+    rgb = turned(page(*SIGN, size=(560, 560), top=250), degrees)
+    assert reader.read(rgb, GLANCE).lines == SIGN
+
+
+def test_columns_of_one_row_are_read_from_left_to_right(reader: TextReader) -> None:
+    rgb = page("Tea      1.80", "Coffee   2.50")
+    assert reader.read(rgb, GLANCE).text.split() == ["Tea", "1.80", "Coffee", "2.50"]
+
+
+def test_a_picture_without_writing_has_none(reader: TextReader, cat: Rgb, coffee: Rgb) -> None:
+    assert reader.read(cat, GLANCE).lines == ()
+    assert reader.read(coffee, GLANCE).lines == ()
+    assert reader.read(np.zeros((1, 1, 3), np.uint8), GLANCE).lines == ()
+    assert reader.read(np.full((3, 900, 3), 255, np.uint8), CLOSELY).lines == ()
+
+
+def test_the_tallest_lines_are_read_and_the_others_counted(reader: TextReader) -> None:
+    rgb = np.concatenate([page("Small print here", scale=0.6)[:120], page("EXIT", scale=2)])
+    written = reader.read(rgb, Detail(longest_side=640, max_lines=1))
+    assert (written.lines, written.more) == (("EXIT",), 1)
+
+
+def test_a_closer_look_reads_smaller_print(reader: TextReader) -> None:
+    """Letters of six pixels, which a glance at a larger picture scales away."""
+    small = np.full((960, 1280, 3), 255, np.uint8)
+    small[300:780, 300:940] = page("Keep out of reach of children", scale=0.4)
+    expected = ("Keep out of reach of children",)
+    assert reader.read(small, CLOSELY).lines == expected
+    assert reader.read(small, GLANCE).lines != expected
+
+
+def test_equal_pictures_are_read_equally(reader: TextReader) -> None:
+    rgb = turned(page("One 1 l I", "rn m vv w"), 3)
+    assert reader.read(rgb, GLANCE) == reader.read(rgb.copy(), GLANCE)
+
+
+def test_an_unwanted_reading_stops_between_two_lines(reader: TextReader) -> None:
+    asked = []
+
+    def unwanted() -> bool:
+        asked.append(True)
+        return len(asked) == 2
+
+    with pytest.raises(Abandoned):
+        reader.read(page("one", "two", "three"), GLANCE, unwanted)
+    assert len(asked) == 2
+
+
+def test_weights_that_are_none_are_named(reading_path: Path, tmp_path: Path) -> None:
+    (tmp_path / DETECTOR_FILE).write_bytes(b"no model")
+    shutil.copy(reading_path / RECOGNISER_FILE, tmp_path)
+    with pytest.raises(BadWeights, match=DETECTOR_FILE):
+        TextReader.load(tmp_path)
+    shutil.copy(reading_path / DETECTOR_FILE, tmp_path / RECOGNISER_FILE)
+    shutil.copy(reading_path / DETECTOR_FILE, tmp_path)
+    with pytest.raises(BadWeights, match="characters"):
+        TextReader.load(tmp_path)
