@@ -36,6 +36,8 @@ def main() -> None:
     """Load the model and serve until stopped."""
     arguments = _arguments()
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
+    if arguments.cores:
+        os.sched_setaffinity(0, arguments.cores)
     if arguments.threads:
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before torch makes its pool
     try:
@@ -166,12 +168,18 @@ class _FetchProgress:
         self._link.loading(f"fetching {weight}", done_bytes, total_bytes)
 
 
+def _cores(text: str) -> tuple[int, ...]:
+    return tuple(int(core) for core in text.split(","))
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m headstart.engine", description=__doc__)
     parser.add_argument("--endpoint", required=True, help="ZeroMQ address of the gateway")
     parser.add_argument("--name", default="", help="its name among the engines of the gateway")
     keys = "folder of CURVE keys, made by `headstart keys`; needed beyond this machine"
     parser.add_argument("--keys", type=Path, help=keys)
+    cores = "the cores it may use, such as 0,1,2; default: those of its parent"
+    parser.add_argument("--cores", type=_cores, default=(), help=cores)
     models = "medium, small, tiny, or a model directory"
     parser.add_argument("--model", default="small", help=models)
     forms = ("auto", "bf16", "fp32", "int8", "dummy")

@@ -56,6 +56,10 @@ WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 class WireUser(Protocol):
     """What a wire calls, on the loop."""
 
+    @property
+    def silent_s(self) -> float:
+        """Since it last received something."""
+
     def received(self, data: bytes) -> None: ...
 
     def connected(self) -> None: ...
@@ -280,6 +284,9 @@ class LinkObserver:
     def engine_draining(self) -> None:
         """It takes no more sessions."""
 
+    def engine_stats(self, stats: api.Stats) -> None:
+        """A heartbeat was answered."""
+
     def engine_stalled(self, reason: str) -> None:
         """The engine is lost although its process may be alive: restart it."""
 
@@ -470,6 +477,7 @@ class EngineLink:
     def _on_stats(self, stats: api.Stats) -> None:
         self.stats = stats
         self._clock.answered(stats, time.monotonic_ns())
+        _notify(self.observer.engine_stats, stats)
         known = self.ready is not None and stats.incarnation == self.ready.incarnation
         if self.state is LinkState.LOST and known:
             assert self.ready is not None

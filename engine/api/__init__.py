@@ -68,6 +68,7 @@ from headstart.engine.api.events import (
     StepTotals,
 )
 from headstart.engine.api.keys import (
+    NAME,
     BadKeys,
     Pair,
     accepted_engines,
@@ -105,6 +106,7 @@ from headstart.engine.api.values import (
 )
 
 __all__ = [
+    "NAME",
     "SAMPLE_RATE_HZ",
     "SMALL_PICTURE",
     "STEP_SECONDS_LE",
