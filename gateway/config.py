@@ -103,6 +103,9 @@ class Settings(BaseSettings):
         description="engine processes to start, each with its share of the cores; 0: none, they "
         "connect at engine_endpoint",
     )
+    pin_engines: bool = Field(
+        True, description="whether several engines are each tied to their share of the cores"
+    )
     engine_endpoint: str | None = Field(
         None,
         pattern=r"^(ipc|tcp)://.+",

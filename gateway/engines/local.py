@@ -34,10 +34,15 @@ class Share:
 
 
 def shares(
-    engines: int, cores: Sequence[int], threads: int = 0, gpus: Sequence[str] = ()
+    engines: int,
+    cores: Sequence[int],
+    threads: int = 0,
+    gpus: Sequence[str] = (),
+    *,
+    pin: bool = True,
 ) -> list[Share]:
     """One for each engine. `cores`: those of this process, in order; `threads`: of each engine; 0:
-    by its share."""
+    by its share. `pin` False: a share is a number of threads, and no core is named."""
     if engines <= 1:
         return [Share(threads=threads)] * engines
     blocks = [
@@ -47,17 +52,19 @@ def shares(
     if len(cores) < engines:
         blocks = [()] * engines
     return [
-        Share(block, threads or len(block) or 1, gpus[i % len(gpus)] if len(gpus) > 1 else "")
+        Share(block if pin else (), threads or len(block) or 1, gpus[i % len(gpus)] if len(gpus) > 1 else "")
         for i, block in enumerate(blocks)
     ]
 
 
 def shares_here(settings: Settings, environment: Mapping[str, str] = os.environ) -> list[Share]:
     """Those of the engines in the settings, on this machine."""
-    can_pin = hasattr(os, "sched_getaffinity")
+    can_pin = sys.platform == "linux"
     cores = sorted(os.sched_getaffinity(0)) if can_pin else list(range(os.cpu_count() or 1))
     gpus = [gpu for gpu in environment.get(CUDA, "").split(",") if gpu]
-    return shares(settings.engines, cores, settings.threads, gpus)
+    return shares(
+        settings.engines, cores, settings.threads, gpus, pin=settings.pin_engines and can_pin
+    )
 
 
 def names(settings: Settings) -> list[str]:

@@ -380,8 +380,11 @@ class Gateway:
         (HAProxy: `http-check disable-on-404`)."""
         if self.retiring or self.draining:
             return PlainTextResponse("no new sessions\n", status_code=404)
-        if not self.engines.is_ready or not self.engines.has_room:
+        if not self.engines.is_ready:
             return PlainTextResponse(f"no engine: {self.engines.reason}\n", status_code=503)
+        refusal = self.refusal()
+        if refusal is not None:
+            return PlainTextResponse(f"{refusal.reason}\n", status_code=503)
         return PlainTextResponse("ready\n")
 
     async def status(self, _: Request) -> Response:

@@ -24,6 +24,12 @@ def test_cores_are_divided_into_blocks() -> None:
     assert shares(0, range(8)) == []
 
 
+def test_engines_may_be_tied_to_no_core() -> None:
+    """`pin_engines` false: so many threads each, wherever the system runs them."""
+    assert shares(2, range(4), pin=False) == [Share(threads=2)] * 2
+    assert shares_here(load(flags={"engines": 2, "pin_engines": False}))[0].cores == ()
+
+
 def test_more_engines_than_cores_are_tied_to_none() -> None:
     """One thread each."""
     assert shares(3, [0, 1]) == [Share(threads=1)] * 3

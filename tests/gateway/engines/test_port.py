@@ -213,12 +213,14 @@ async def test_a_key_may_be_added_while_the_gateway_runs(keys: Path) -> None:
     accepted = keys / "gateway" / "engines" / "b.key"
     kept = accepted.read_text()
     accepted.unlink()
-    async with port(keys=keys / "gateway") as engines:
-        async with connected(engines, "--keys", str(keys / "a")):
-            await until(lambda: "a" in states(engines))
-            accepted.write_text(kept)
-            async with connected(engines, "--keys", str(keys / "b")):
-                await until(lambda: states(engines) == {"a": "ready", "b": "ready"})
+    async with (
+        port(keys=keys / "gateway") as engines,
+        connected(engines, "--keys", str(keys / "a")),
+    ):
+        await until(lambda: "a" in states(engines))
+        accepted.write_text(kept)
+        async with connected(engines, "--keys", str(keys / "b")):
+            await until(lambda: states(engines) == {"a": "ready", "b": "ready"})
 
 
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:*", "tcp://*:0", "tcp://192.0.2.1:7070"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -24,7 +25,7 @@ from websockets.typing import Subprotocol
 
 from tests.debian_tools import HAPROXY
 from tests.gateway.shell_fakes import WAIT_S, receive
-from tests.gateway.transport.webrtc.peer import calling, post_offer, prepared
+from tests.gateway.transport.webrtc.peer import Peer, calling, post_offer, prepared
 from tests.gateway.transport.webrtc.peer import connect as connect_call
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -143,6 +144,19 @@ async def opened(
         yield client
 
 
+async def one_each(
+    running: Site, stack: contextlib.AsyncExitStack
+) -> dict[str, tuple[ClientConnection, str]]:
+    """A session at each gateway, with its token; more are opened if the balancer so decides."""
+    found: dict[str, tuple[ClientConnection, str]] = {}
+    async with asyncio.timeout(WAIT_S):
+        while len(found) < len(running.gateways):
+            client = await stack.enter_async_context(opened(running))
+            token = await keep(client)
+            found.setdefault(token.partition(".")[0], (client, token))
+    return found
+
+
 async def keep(client: ClientConnection) -> str:
     """The token with which the session goes on."""
     session = {"type": "realtime", "gateway": {"resume": True}}
@@ -190,40 +204,38 @@ def test_the_configuration_is_valid() -> None:
     assert "WARNING" not in checked.stderr
 
 
-async def test_sessions_spread_and_each_goes_on_where_it_is() -> None:
-    """Of four, two at each. Every one that breaks goes on at its own gateway, by header or by
-    subprotocol, although the balancer would choose another one."""
+async def test_each_session_goes_on_where_it_is() -> None:
+    """New ones go to both gateways. One that breaks goes on at its own, by header and by
+    subprotocol, although the balancer would then choose the other."""
     async with site() as running, contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(opened(running)) for _ in range(4)]
-        tokens = [await keep(client) for client in clients]
-        names = [token.partition(".")[0] for token in tokens]
-        assert sorted(names) == ["a", "a", "b", "b"]
-        for client in clients[:2]:
+        for name, (client, token) in (await one_each(running, stack)).items():
             assert (await ask(client))["response"]["status"] == "completed"
-        for number, (client, token, name) in enumerate(zip(clients, tokens, names, strict=True)):
             await cut(client)
-            await met(lambda name=name: detached(running, name))
-            headers, offers = HEADERS | {RESUME: token}, None
-            if number % 2:
-                headers = {}
-                key = f"openai-insecure-api-key.{KEY}"
-                offers = [Subprotocol(n) for n in ("realtime", key, f"{RESUME}.{token}")]
-            async with connect(
-                running.ws_url, additional_headers=headers, subprotocols=offers
-            ) as again:
-                resumed = await receive(again, "gateway.session.resumed")
-                assert resumed["session"]["id"]
-                assert (await ask(again))["response"]["status"] == "completed"
+            key = f"openai-insecure-api-key.{KEY}"
+            offers = [Subprotocol(n) for n in ("realtime", key, f"{RESUME}.{token}")]
+            ways: list[dict[str, Any]] = [
+                {"additional_headers": HEADERS | {RESUME: token}},
+                {"subprotocols": offers},
+            ]
+            for way in ways:
+                await met(lambda name=name: detached(running, name))
+                async with connect(running.ws_url, **way) as again:
+                    resumed = await receive(again, "gateway.session.resumed")
+                    assert resumed["session"]["id"]
+                    assert (await ask(again))["response"]["status"] == "completed"
+                    await cut(again)
 
 
 async def test_calls_are_ended_and_go_on_at_their_gateway() -> None:
     """The later requests of each of two calls reach the gateway that answered its offer; the
     session of a call that breaks goes on there, as another call and over a WebSocket."""
     async with site("api_keys=") as running, contextlib.AsyncExitStack() as stack:
-        peers = [await stack.enter_async_context(calling(running.url)) for _ in range(2)]
-        names = {peer.location.split("rtc_")[1].split("_")[0]: peer for peer in peers}
-        assert sorted(names) == ["a", "b"]
+        names: dict[str, Peer] = {}
+        while len(names) < 2:
+            peer = await stack.enter_async_context(calling(running.url))
+            names.setdefault(peer.location.split("rtc_")[1].split("_")[0], peer)
         for name, peer in names.items():
+            before = (await running.sessions())[name]
             peer.send("session.update", session={"type": "realtime", "gateway": {"resume": True}})
             token = (await peer.event("gateway.session.resumable"))["token"]
             assert token.startswith(f"{name}.")
@@ -238,34 +250,32 @@ async def test_calls_are_ended_and_go_on_at_their_gateway() -> None:
                 async with httpx.AsyncClient(timeout=WAIT_S) as http:
                     ended = await http.post(f"{running.url}{again.location}/hangup")
                     assert ended.status_code == 200
-            await met(lambda name=name: nobody_at(running, name))
+            await met(lambda name=name, before=before: fewer(running, name, before))
 
 
-async def nobody_at(running: Site, name: str) -> bool:
-    return (await running.sessions())[name] == 0
+async def fewer(running: Site, name: str, before: int) -> bool:
+    return (await running.sessions())[name] < before
 
 
 async def test_a_secret_is_used_where_it_was_issued() -> None:
     """Over a WebSocket with either way to send it; that of a session that goes on is issued by its
     gateway if the request names the session's token."""
-    async with site() as running, opened(running) as client:
-        token = await keep(client)
-        name = token.partition(".")[0]
-        other = "b" if name == "a" else "a"
-        plain = await secret(running)
-        assert plain.startswith(f"ek_{other}_"), "the one with fewer connections"
-        async with opened(running, {"Authorization": f"Bearer {plain}"}) as by_header:
-            assert (await keep(by_header)).startswith(f"{other}.")
-        key = f"openai-insecure-api-key.{plain}"
-        async with opened(running, {}, ("realtime", key)) as by_subprotocol:
-            assert (await keep(by_subprotocol)).startswith(f"{other}.")
-        fresh = await secret(running, {RESUME: token})
-        assert fresh.startswith(f"ek_{name}_")
-        await cut(client)
-        await met(lambda: detached(running, name))
-        headers = {"Authorization": f"Bearer {fresh}", RESUME: token}
-        async with connect(running.ws_url, additional_headers=headers) as again:
-            await receive(again, "gateway.session.resumed")
+    async with site() as running, contextlib.AsyncExitStack() as stack:
+        for name, (client, token) in (await one_each(running, stack)).items():
+            value = await secret(running, {RESUME: token})
+            assert value.startswith(f"ek_{name}_")
+            by_header: dict[str, Any] = {"headers": {"Authorization": f"Bearer {value}"}}
+            key = f"openai-insecure-api-key.{value}"
+            by_subprotocol: dict[str, Any] = {"headers": {}, "subprotocols": ("realtime", key)}
+            for way in (by_header, by_subprotocol) * 2:
+                opening = await stack.enter_async_context(opened(running, **way))
+                assert (await keep(opening)).startswith(f"{name}."), "with more sessions each time"
+            await cut(client)
+            await met(lambda name=name: detached(running, name))
+            headers = {"Authorization": f"Bearer {value}", RESUME: token}
+            async with connect(running.ws_url, additional_headers=headers) as again:
+                await receive(again, "gateway.session.resumed")
+        assert (await secret(running)).split("_")[1] in running.gateways
 
 
 async def test_a_gateway_retires_without_a_lost_session() -> None:
@@ -273,10 +283,7 @@ async def test_a_gateway_retires_without_a_lost_session() -> None:
     connection, and open sessions for the secrets it has issued. It ends with the last one, and the
     balancer refuses nobody; then its tokens are unknown, and its secrets no keys."""
     async with site("engine_args=--delta-ms 50") as running, contextlib.AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(opened(running)) for _ in range(2)]
-        tokens = {(await keep(client)): client for client in clients}
-        (token,) = (each for each in tokens if each.startswith("a."))
-        client = tokens[token]
+        client, token = (await one_each(running, stack))["a"]
         promised = await secret(running, {RESUME: token})
         running.processes["a"].send_signal(signal.SIGUSR1)
         await met(lambda: retired(running, "a"))
@@ -323,23 +330,19 @@ async def unknown(running: Site, token: str) -> bool:
 
 async def test_a_session_outlives_its_gateways_engine() -> None:
     """A gateway without an engine gets no new sessions, and those it has go on there."""
-    async with site("engine_args=--load-ms 3000") as running:
-        async with opened(running) as one, opened(running) as two:
-            tokens = {(await keep(client)): client for client in (one, two)}
-            (token,) = (each for each in tokens if each.startswith("a."))
-            (engine,) = (await running.status("a"))["engines"]
-            import os
-
-            os.kill(engine["pid"], signal.SIGKILL)
-            await met(lambda: not_ready(running, "a"))
-            await cut(tokens[token])
-            await met(lambda: detached(running, "a"))
-            async with connect(
-                running.ws_url, additional_headers=HEADERS | {RESUME: token}
-            ) as again:
-                await receive(again, "gateway.session.resumed")
-                await met(lambda: is_ready(running, "a"))
-                assert (await ask(again))["response"]["status"] == "completed"
+    slow = "engine_args=--load-ms 3000"
+    async with site(slow) as running, contextlib.AsyncExitStack() as stack:
+        client, token = (await one_each(running, stack))["a"]
+        (engine,) = (await running.status("a"))["engines"]
+        os.kill(engine["pid"], signal.SIGKILL)
+        await met(lambda: not_ready(running, "a"))
+        await cut(client)
+        await met(lambda: detached(running, "a"))
+        headers = HEADERS | {RESUME: token}
+        async with connect(running.ws_url, additional_headers=headers) as again:
+            await receive(again, "gateway.session.resumed")
+            await met(lambda: is_ready(running, "a"))
+            assert (await ask(again))["response"]["status"] == "completed"
 
 
 async def not_ready(running: Site, name: str) -> bool:
