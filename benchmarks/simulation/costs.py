@@ -70,22 +70,23 @@ class NodeKind:
 
 CPU_CORE_USD_PER_HOUR = 0.05  # an assumption: list prices of general-purpose vCPUs
 
-# Two cores of an Intel Xeon (Emerald Rapids), `headstart bench simulate --calibrate`.
-EARS = EarsCosts(chunk_ms=75.0, final_ms=60.0, final_ms_per_s=12.0)
+# docs/hearing.md: 112 ms of processor time for a second of speech in chunks, on one thread; the
+# final pass 102 ms of both threads' for 2 s, 162 for 4 s, 207 for 6 s, 335 for 10 s: half of that.
+EARS = EarsCosts(chunk_ms=56.0, final_ms=23.0, final_ms_per_s=14.5)
 
 CPU = NodeKind(
     name="cpu",
-    step_ms=20.0,
-    prefill_ms=3.0,
-    decode_ms=5.0,
-    context_ms=0.001,
+    step_ms=17.4,  # docs/numbers.md: 38 tokens a second of one stream, and
+    prefill_ms=8.9,  # docs/log.md: 112 tokens a second of prefill; a row costs what a token does
+    decode_ms=8.9,
+    context_ms=0.0005,
     kv_tokens=21_840,  # 512 MiB at 24,576 bytes a token
     token_budget=64,
     ahead=1,
     capacity=4,
     usd_per_hour=2 * CPU_CORE_USD_PER_HOUR,
     ears_here=True,
-    sources=("headstart bench simulate --calibrate",),
+    sources=("headstart bench decode", "headstart bench wer"),
 )
 H100 = NodeKind(
     name="h100",

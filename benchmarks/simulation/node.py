@@ -90,12 +90,19 @@ class Node:
     """`at(delay_ns, function, *arguments)` calls a function later, in virtual time."""
 
     def __init__(
-        self, name: str, kind: NodeKind, ears: EarsCosts, watcher: Watcher, at: Later
+        self,
+        name: str,
+        kind: NodeKind,
+        ears: EarsCosts,
+        watcher: Watcher,
+        at: Later,
+        until_ns: int,
     ) -> None:
         self.name, self.kind, self.ears = name, kind, ears
+        self.until_ns = until_ns
         self.alive = True
         self.slow = 1.0  # a straggler's steps take this many times as long
-        self.busy_ns = 0
+        self.busy_ns = 0  # until `until_ns`
         self.prefilled = self.decoded = 0  # tokens
         self.waiting_first = 0  # answers without a token yet
         self._watcher, self._at = watcher, at
@@ -114,8 +121,12 @@ class Node:
 
     # --- sessions --------------------------------------------------------------------------------
 
-    def open(self, owner: Owner, length: int, cached: int, now_ns: int) -> SimStream:
-        """A session's stream here, with the first `cached` tokens known. Raises `NoRoom`."""
+    def open(
+        self, owner: Owner, length: int, shared: int, now_ns: int, *, warm: bool = False
+    ) -> SimStream:
+        """A session's stream here: of its `length` tokens the first `shared` are everybody's and
+        known; `warm`: all are. Raises `NoRoom`."""
+        cached = length if warm else shared
         if self._pool is None:
             stream = self._streams.get(owner.name)
             if stream is None:
@@ -123,7 +134,7 @@ class Node:
                 self._cached += cached
             return stream
         local = LocalStream(owner.name, owner.number, self._pool)
-        local.ask(length, 0, cached)
+        local.ask(length, 0, shared)
         user = User(owner, local)
         try:
             self.admission.admit(user, list(self.users.values()), now_ns)
@@ -131,6 +142,8 @@ class Node:
             local.close()
             raise
         self.users[owner.name] = user
+        if warm and local.pending:
+            local.take(local.pending)
         return local
 
     def close(self, owner: Owner) -> None:
@@ -192,6 +205,7 @@ class Node:
 
     def _step(self, now_ns: int) -> None:
         began_ns = now_ns
+        self._busy = True  # what happens meanwhile does not begin another step
         if self.users:
             now_ns += round(self._carry_out_commands(now_ns) * self.slow)
             if self.admission.share >= PRESSURE:
@@ -201,15 +215,14 @@ class Node:
             context = sum(work.stream.kv_len for work in plan.works[: plan.decode_tokens])
             took_ms = step_ms(self.kind, plan.prefill_tokens, plan.decode_tokens, context)
             now_ns += round(took_ms * self.slow * NS_PER_MS)
-        if now_ns > began_ns:
-            self._busy = True
-            self.busy_ns += now_ns - began_ns
+        self._busy = now_ns > began_ns
+        if self._busy:
+            self.busy_ns += max(min(now_ns, self.until_ns) - began_ns, 0)
             self._at(now_ns - began_ns, self._end, self._epoch, plan)
 
     def _end(self, now_ns: int, epoch: int, plan: Plan) -> None:
         if epoch != self._epoch:
             return  # the node died meanwhile
-        self._busy = False
         self.prefilled += plan.prefill_tokens
         self.decoded += plan.decode_tokens
         for work in plan.works:
@@ -228,8 +241,7 @@ class Node:
             self._watcher.worked(held[0], count, stream.pending == 0, now_ns)
         if self._pool is None and self._cached > self.kind.kv_tokens:
             self._evict()
-        if not self._busy:
-            self._step(now_ns)
+        self._step(now_ns)
 
     def _carry_out_commands(self, now_ns: int) -> int:
         """As `Engine.step`: by deadline, up to and including the first heavy one. Returns ns."""

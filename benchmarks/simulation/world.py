@@ -158,7 +158,7 @@ class World:
         self.people: dict[str, Person] = {}
         kind = setup.kind
         self.nodes = {
-            f"node-{n}": Node(f"node-{n}", kind, setup.ears, self, self._later)
+            f"node-{n}": Node(f"node-{n}", kind, setup.ears, self, self._later, self._end_ns)
             for n in range(setup.nodes)
         }
         capacity = kind.capacity if setup.policy.admission else None
@@ -225,7 +225,8 @@ class World:
             share = chance.random()
             history_s = min(length_s * share, 1_200.0)
             room = people.window_tokens - people.system_tokens
-            person.context += min(round(history_s * 3), room // 2)
+            if people.listens_to_answers:
+                person.context += min(round(history_s * 3), room // 2)
             length_s *= 1 - share
         self.tally.arrivals += self._counting
         wait_ms = self._settle(person, warm=at_start)
@@ -263,9 +264,9 @@ class World:
                 self.tally.moved += node is not person.node
                 person.cold = True
                 person.node.close(person)
-        known = person.context if warm else self.setup.people.system_tokens
+        shared = self.setup.people.system_tokens
         try:
-            person.stream = node.open(person, person.context, known, self.now_ns)
+            person.stream = node.open(person, person.context, shared, self.now_ns, warm=warm)
         except NoRoom as no_room:
             self.placer.release(person.name, self.now_ns)
             person.node = person.stream = None
@@ -325,7 +326,9 @@ class World:
             chunks = int(whole_ms // CHUNK_MS)
             for chunk in range(1, chunks + 1):
                 self._in_ms(chunk * CHUNK_MS, self._chunk, person, number)
-        elif self.setup.policy.ahead:
+        else:
+            self.tally.ears_s += whole_ms / CHUNK_MS * self.setup.ears.chunk_ms / 1000
+        if not self.setup.kind.ears_here and self.setup.policy.ahead:
             # Words that fill a block of the server's cache are sent when they are known.
             every_s = self.setup.kind.ahead / self.setup.people.tokens_per_s
             for block in range(1, int(turn.speech_s / every_s) + 1):
