@@ -17,8 +17,9 @@ from websockets.sync.client import connect
 
 from headstart.engine import api
 from headstart.gateway.config import load
+from headstart.gateway.engines.local import engine_argv, engine_environment
 from headstart.gateway.errors import ConfigError, PortInUse
-from headstart.gateway.server.main import Announcer, bind, engine_argv, engine_environment, url_of
+from headstart.gateway.server.main import Announcer, bind, url_of
 
 WAIT_S = 60.0
 PROJECT = Path(__file__).parents[3]
