@@ -215,7 +215,8 @@ async def test_a_key_may_be_added_while_the_gateway_runs(keys: Path) -> None:
     accepted.unlink()
     async with (
         port(keys=keys / "gateway") as engines,
-        connected(engines, "--keys", str(keys / "a")),connected(engines, "--keys", str(keys / "b"))
+        connected(engines, "--keys", str(keys / "a")),
+        connected(engines, "--keys", str(keys / "b")),
     ):
         await until(lambda: "a" in states(engines))
         accepted.write_text(kept)
