@@ -73,7 +73,7 @@ test: setup ## run the whole suite: style, types, tests
 	$(BIN)/headstart models fetch joe
 	$(BIN)/python -m headstart.web_assets
 	$(BIN)/python -m tests.web_demo.chromium
-	$(BIN)/python -m tests.gateway.telemetry.prometheus_package
+	$(BIN)/python -m tests.debian_tools
 	$(BIN)/python -m pytest
 
 coverage: setup ## run the tests and report the lines and branches that they reach (twice as long)

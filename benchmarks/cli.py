@@ -74,6 +74,38 @@ def backend(
 
 
 @app.command()
+def simulate(
+    sessions: int = typer.Option(0, min=0, help="one run with so many people; 0: all runs"),
+    nodes: int = typer.Option(1, min=1, max=1000, help="of that run"),
+    kind: str = typer.Option("h100", help="of its nodes: cpu, l40s, h100 or h200"),
+    placement: str = typer.Option(
+        "rendezvous", help="of that run: rendezvous, least_sessions or round_robin"
+    ),
+    ahead: bool = typer.Option(True, help="prefill while people speak, or at the endpoint"),
+    admission: bool = typer.Option(True, help="refuse what a node is not sized for"),
+    seconds: float = typer.Option(60.0, min=30, help="of virtual time"),
+    seed: int = typer.Option(1, help="the same seed gives the same rows"),
+    calibrate: str = typer.Option("", help="measure the CPU's costs first, on this model"),
+    svg: Path | None = Svg,
+    as_json: bool = Json,
+) -> None:
+    """Ten to ten thousand sessions on 1 to 200 nodes, in virtual time."""
+    from headstart.benchmarks.simulation import command
+    from headstart.benchmarks.simulation.costs import KINDS
+    from headstart.benchmarks.simulation.policies import PLACEMENTS, Policy
+    from headstart.benchmarks.simulation.world import Setup
+
+    if kind not in KINDS:
+        raise typer.BadParameter(f"expected one of {', '.join(KINDS)}, got {kind!r}")
+    if placement not in PLACEMENTS:
+        raise typer.BadParameter(f"expected one of {', '.join(PLACEMENTS)}, got {placement!r}")
+    policy = Policy(placement=placement, ahead=ahead, admission=admission)
+    setup = Setup(KINDS[kind], nodes, sessions, seconds=seconds, policy=policy, seed=seed)
+    only = setup if sessions else None
+    command.run(seed=seed, only=only, model=calibrate or None, picture=svg, as_json=as_json)
+
+
+@app.command()
 def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Decode and prefill speed of one stream, beside llama.cpp."""
     from headstart.benchmarks import decode as benchmark

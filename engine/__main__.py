@@ -1,6 +1,7 @@
 """The engine process: `python -m headstart.engine --endpoint ADDRESS --model NAME`.
 
-Exit codes: 0 stopped by a signal or because the gateway ended; 2 the settings are invalid.
+Exit codes: 0 stopped by a signal or because the gateway ended; 2 the settings are invalid; 3 it was
+drained (SIGUSR1): its last session is gone.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from headstart.engine.api import BadKeys
 from headstart.engine.errors import EngineError
 from headstart.engine.process.ipc import GatewayLink
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headstart.engine")
 
 EXIT_REFUSED = 2
+EXIT_DRAINED = 3
 MIB = 1 << 20
 
 
@@ -32,9 +36,20 @@ def main() -> None:
     """Load the model and serve until stopped."""
     arguments = _arguments()
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
+    if arguments.cores:
+        os.sched_setaffinity(0, arguments.cores)
     if arguments.threads:
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before torch makes its pool
-    link = GatewayLink(arguments.endpoint)
+    try:
+        link = GatewayLink(arguments.endpoint, arguments.name, arguments.keys)
+    except BadKeys as error:
+        log.error("%s", error)
+        sys.exit(EXIT_REFUSED)
+
+    def drain(_number: int, _frame: FrameType | None) -> None:
+        if link.model is None:
+            sys.exit(EXIT_DRAINED)  # still loading: it has no session
+        link.draining = True
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         if link.model is None:
@@ -43,6 +58,7 @@ def main() -> None:
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGUSR1, drain)
     try:
         _serve(link, arguments)
     except EngineError as error:
@@ -50,6 +66,8 @@ def main() -> None:
         sys.exit(EXIT_REFUSED)
     finally:
         link.close()
+    if link.left:
+        sys.exit(EXIT_DRAINED)
 
 
 def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
@@ -154,9 +172,18 @@ class _FetchProgress:
         self._link.loading(f"fetching {weight}", done_bytes, total_bytes)
 
 
+def _cores(text: str) -> tuple[int, ...]:
+    return tuple(int(core) for core in text.split(","))
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m headstart.engine", description=__doc__)
     parser.add_argument("--endpoint", required=True, help="ZeroMQ address of the gateway")
+    parser.add_argument("--name", default="", help="its name among the engines of the gateway")
+    keys = "folder of CURVE keys, made by `headstart keys`; needed beyond this machine"
+    parser.add_argument("--keys", type=Path, help=keys)
+    cores = "the cores it may use, such as 0,1,2; default: those of its parent"
+    parser.add_argument("--cores", type=_cores, default=(), help=cores)
     models = "medium, small, tiny, or a model directory"
     parser.add_argument("--model", default="small", help=models)
     forms = ("auto", "bf16", "fp32", "int8", "dummy")

@@ -7,6 +7,7 @@ The modules here are shared by all: `config` (settings), `errors`, `default_prom
 (the socket to the engine) and `fake_engine` (an engine without a model, for tests).
 
 May import: `engine.api`, `runtime`.
-Never: imports torch, kernels, or of the engine anything but `headstart.engine.api`.
+Never: imports torch, kernels, or of the engine anything but `headstart.engine.api` and
+`headstart.engine.placement`.
 
 """

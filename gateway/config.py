@@ -101,10 +101,38 @@ class Settings(BaseSettings):
         "tokenizer.json, or a GGUF file; none: the server gets chat messages",
     )
     engine_args: str = Field("", description="additional arguments of the engine process")
+    engines: int = Field(
+        1,
+        ge=0,
+        le=64,
+        description="engine processes to start, each with its share of the cores; 0: none, they "
+        "connect at engine_endpoint",
+    )
+    pin_engines: bool = Field(
+        True, description="whether several engines are each tied to their share of the cores"
+    )
     engine_endpoint: str | None = Field(
         None,
         pattern=r"^(ipc|tcp)://.+",
-        description="ZeroMQ address between gateway and engine; none: a private one",
+        description="ZeroMQ address at which engines of other processes and hosts connect; none: "
+        "no others (docs/many_engines.md)",
+    )
+    engine_keys: Path | None = Field(
+        None,
+        description="this host's folder of CURVE keys for engine_endpoint, made by `headstart "
+        "keys`; needed beyond this machine",
+    )
+    engine_name: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$",
+        description="name of this host's engine among those of its gateway; none: its key's name, "
+        "or the host's",
+    )
+    gateway_name: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$",
+        description="this gateway's name among several behind a load balancer: part of its resume "
+        "tokens, calls and client secrets (docs/many_gateways.md)",
     )
     instructions: str = Field(
         INSTRUCTIONS, max_length=100_000, description="system prompt of new sessions"

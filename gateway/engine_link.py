@@ -1,7 +1,11 @@
-"""The gateway's link to the engine: one bound ZeroMQ DEALER socket with `engine.api` messages.
+"""The gateway's link to one engine: `engine.api` messages over ZeroMQ.
 
     WAITING ──loading──▶ LOADING ──ready──▶ READY ──silence, disconnect, overflow──▶ LOST
        └────────────────────ready─────────────▶▲◀─────────ready, or it responds again───┘
+
+A `Wire` carries the messages: a bound DEALER of its own (`DealerWire`), or a share of the ROUTER
+that engines from elsewhere connect to (`headstart.gateway.engines.port`). An engine's instants are
+those of its machine's clock; for another machine's they are translated (`ClockOffset`).
 
 The socket is watched with `loop.add_reader` and drained without awaiting: one callback reads at
 most `DRAIN_MESSAGES`, so that a flood of events cannot block the loop. This works on asyncio and
@@ -23,6 +27,7 @@ import logging
 import os
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -43,8 +48,169 @@ HIGH_WATER_MESSAGES = 4096
 DRAIN_MESSAGES = 256
 PING_INTERVAL_S = 1.0
 IPC_PATH_BYTES_MAX = 100  # sun_path holds 108 with its terminator; ZeroMQ may append to the name
+OFFSET_SAMPLES = 32  # heartbeats, of which the fastest tells the clocks' offset
 NOBLOCK = int(zmq.NOBLOCK)
 WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+
+
+class WireUser(Protocol):
+    """What a wire calls, on the loop."""
+
+    @property
+    def silent_s(self) -> float:
+        """Since it last received something."""
+
+    def received(self, data: bytes) -> None: ...
+
+    def connected(self) -> None: ...
+
+    def lost(self, reason: str) -> None: ...
+
+
+class Wire(Protocol):
+    """Carries one engine's messages."""
+
+    endpoint: str
+
+    @property
+    def problem(self) -> str:
+        """Why no engine can connect; empty: one can."""
+
+    def start(self, user: WireUser) -> None:
+        """Deliver what comes from now on. Call on the running loop."""
+
+    def send(self, data: bytes) -> bool:
+        """Never blocks. False: the queue is full, or no engine is connected."""
+
+    def check(self, *, forget_old: bool) -> None:
+        """Make sure that a new engine can connect; `forget_old`: none is connected now."""
+
+    def forget_old(self) -> None:
+        """No engine is connected any more."""
+
+    def close(self) -> None:
+        """Deliver nothing more, and free the socket."""
+
+
+class DealerWire:
+    """A bound DEALER for one engine. Raises `zmq.ZMQError` if it cannot be bound."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._user: WireUser | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._will_read = False  # scheduled to read, whatever the descriptor says
+        self._context = zmq.Context()
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        self._socket.set_hwm(HIGH_WATER_MESSAGES)
+        self._socket.linger = 0
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(WATCHED)
+        self._address = Address(self._socket, endpoint)
+        self.endpoint = self._address.endpoint
+
+    @property
+    def problem(self) -> str:
+        return self._address.problem
+
+    def check(self, *, forget_old: bool) -> None:
+        if self._address.check() and forget_old:
+            self._address.forget_old()
+
+    def forget_old(self) -> None:
+        self._address.forget_old()
+
+    def start(self, user: WireUser) -> None:
+        self._user, self._loop = user, asyncio.get_running_loop()
+        self._loop.add_reader(self._socket.fileno(), self._drain)
+        self._loop.add_reader(self._monitor.fileno(), self._read_monitor)
+        self._loop.call_soon(self._read_monitor)
+        self._loop.call_soon(self._drain)
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_reader(self._monitor.fileno())
+            self._loop = None
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._address.remove()
+        self._socket.close(linger=0)
+        self._context.term()
+
+    def send(self, data: bytes) -> bool:
+        try:
+            self._socket.send(data, NOBLOCK)
+        except zmq.Again:
+            return False
+        if self._loop is not None and not self._will_read:
+            self._will_read = True
+            self._loop.call_soon(self._drain)
+        return True
+
+    def _drain(self) -> None:
+        self._will_read = False
+        for _ in range(DRAIN_MESSAGES):
+            if self._loop is None:
+                return  # closed since this was scheduled, or by the last message
+            try:
+                data = self._socket.recv(NOBLOCK)
+            except zmq.Again:
+                return
+            assert self._user is not None
+            self._user.received(data)
+        if self._loop is not None:
+            self._loop.call_soon(self._drain)
+
+    def _read_monitor(self) -> None:
+        while self._loop is not None and readable(self._monitor):
+            monitored = recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            assert self._user is not None
+            if monitored["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                self._user.connected()
+            elif monitored["event"] == zmq.EVENT_DISCONNECTED:
+                self._drain()  # what it sent before it disconnected still counts
+                self._user.lost("its connection closed")
+
+
+class ClockOffset:
+    """How far an engine's clock is ahead of ours, in ns: 0 on this machine. On another one it is
+    estimated from heartbeats: the engine's time lies between a ping and its answer, and the fastest
+    of the newest answers leaves the least room for error (as in NTP's clock filter)."""
+
+    def __init__(self) -> None:
+        self.ns = 0
+        self._is_ours = True
+        self._samples: deque[tuple[int, int]] = deque(maxlen=OFFSET_SAMPLES)
+
+    def machine(self, name: str) -> None:
+        """The engine's machine (`api.machine_id`). Unknown: taken for ours."""
+        self._is_ours = name in ("", api.machine_id())
+        self._samples.clear()
+        self.ns = 0
+
+    def answered(self, stats: api.Stats, now_ns: int) -> None:
+        if self._is_ours or not stats.now_ns:
+            return
+        way_ns = now_ns - stats.ping_sent_ns
+        self._samples.append((way_ns, stats.now_ns - (stats.ping_sent_ns + now_ns) // 2))
+        self.ns = min(self._samples)[1]
+
+    def to_engine(self, command: api.Command) -> api.Command:
+        if isinstance(command, api.Audio):
+            return msgspec.structs.replace(command, received_ns=command.received_ns + self.ns)
+        return command
+
+    def from_engine(self, event: api.Event) -> api.Event:
+        if isinstance(event, api.Delta):
+            at_ns = event.at_ns - self.ns
+            return msgspec.structs.replace(event, at_ns=at_ns, spans=self._spans(event.spans))
+        if isinstance(event, api.Call):
+            return msgspec.structs.replace(event, spans=self._spans(event.spans))
+        return event
+
+    def _spans(self, spans: tuple[api.Span, ...]) -> tuple[api.Span, ...]:
+        return tuple(
+            api.Span(span.stage, span.start_ns - self.ns, span.end_ns - self.ns) for span in spans
+        )
 
 
 class LinkState(StrEnum):
@@ -115,6 +281,12 @@ class LinkObserver:
     def engine_lost(self, reason: str) -> None:
         """The engine was there, and is not any more."""
 
+    def engine_draining(self) -> None:
+        """It takes no more sessions."""
+
+    def engine_stats(self, stats: api.Stats) -> None:
+        """A heartbeat was answered."""
+
     def engine_stalled(self, reason: str) -> None:
         """The engine is lost although its process may be alive: restart it."""
 
@@ -125,19 +297,22 @@ def _notify(call: Callable[..., None], *what: object) -> None:
     tasks.guard(call, "engine link", tasks.nothing_depends_on_it)(*what)
 
 
-def _readable(socket: zmq.Socket[bytes]) -> bool:
+def readable(socket: zmq.Socket[bytes]) -> bool:
+    """Whether a message waits."""
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
 class EngineLink:
-    """Owns the socket, the engine's state and the routes from session ids to listeners."""
+    """Owns one engine's wire and state, and the routes from session ids to listeners. `wire`: a
+    `DealerWire` at an address, or one that is there already."""
 
     def __init__(
-        self,
-        endpoint: str,
-        lost_after_s: float = 30.0,
+        self, wire: str | Wire, lost_after_s: float = 30.0, name: str = "engine"
     ) -> None:
+        self.name = name
         self.state = LinkState.WAITING
+        self.is_draining = False
+        """It takes no new sessions, and ends when its last one is gone."""
         self._reason = "the engine has not started yet"
         self.loading: api.Loading | None = None
         self.ready: api.Ready | None = None
@@ -147,16 +322,12 @@ class EngineLink:
         self._lost_after_ns = int(lost_after_s * 1e9)
         self._last_heard_ns = time.monotonic_ns()
         self._listeners: dict[str, EngineListener] = {}
+        self._left_behind: set[str] = set()  # sessions that a lost engine may still hold
+        self._clock = ClockOffset()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._will_read = False  # scheduled to read, whatever the descriptor says
-        self._context = zmq.Context()
-        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
-        self._socket.set_hwm(HIGH_WATER_MESSAGES)
-        self._socket.linger = 0
-        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(WATCHED)
-        self._address = Address(self._socket, endpoint)
-        self.endpoint = self._address.endpoint
+        self._wire = DealerWire(wire) if isinstance(wire, str) else wire
+        self.endpoint = self._wire.endpoint
 
     @property
     def is_ready(self) -> bool:
@@ -165,51 +336,51 @@ class EngineLink:
     @property
     def reason(self) -> str:
         """Why it is not READY, and why no other engine can connect, if that is so."""
-        problem = "" if self.is_ready else self._address.problem
+        problem = "" if self.is_ready else self._wire.problem
         return "; ".join(filter(None, (self._reason, problem)))
+
+    @property
+    def sessions(self) -> dict[str, EngineListener]:
+        """Its sessions' listeners, by session."""
+        return self._listeners
+
+    @property
+    def silent_s(self) -> float:
+        """Since it was heard."""
+        return (time.monotonic_ns() - self._last_heard_ns) / 1e9
 
     def check_address(self) -> None:
         """Make sure that a new engine can connect."""
-        made_again = self._address.check()
-        if made_again and self.state in (LinkState.WAITING, LinkState.LOST):
-            self._address.forget_old()
+        self._wire.check(forget_old=self.state in (LinkState.WAITING, LinkState.LOST))
 
     def start(self) -> None:
-        """Watch the socket and ping from now on. Call on the running loop."""
+        """Read and ping from now on. Call on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._socket.fileno(), self._drain)
-        self._loop.add_reader(self._monitor.fileno(), self._read_monitor)
         self._last_heard_ns = time.monotonic_ns()
+        self._wire.start(self)
         self._heartbeat()
-        self._loop.call_soon(self._read_monitor)
-        self._loop.call_soon(self._drain)
 
     def close(self) -> None:
-        """Stop watching and close the socket."""
+        """Stop reading and close the wire."""
         if self._timer is not None:
             self._timer.cancel()
-        if self._loop is not None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._loop.remove_reader(self._monitor.fileno())
-            self._loop = None
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
-        self._address.remove()
-        self._socket.close(linger=0)
-        self._context.term()
+        self._loop = None
+        self._wire.close()
 
     def attach(self, session_id: str, listener: EngineListener) -> None:
         self._listeners[session_id] = listener
 
     def detach(self, session_id: str) -> None:
-        self._listeners.pop(session_id, None)
+        listener = self._listeners.pop(session_id, None)
+        if listener is not None and self.state is LinkState.LOST:
+            self._left_behind.add(session_id)
 
     def send(self, command: api.Command) -> bool:
         """Send one command; never blocks. False: not sent, because the engine is not READY."""
         if self.state is not LinkState.READY:
             self.counters.commands_not_sent += 1
             return False
-        if not self._send(command):
+        if not self._send(self._clock.to_engine(command) if self._clock.ns else command):
             # Deferred: the caller is in the middle of carrying out a session's actions.
             assert self._loop is not None
             self._loop.call_soon(
@@ -226,7 +397,7 @@ class EngineLink:
             return
         self._set_state(LinkState.LOST, reason)
         self.loading = None
-        self._address.forget_old()
+        self._wire.forget_old()
         if not was_ready:
             return
         self.counters.losses += 1
@@ -248,39 +419,15 @@ class EngineLink:
             self._stalled(f"it has been silent for {silence_ns / 1e9:.1f} s")
 
     def _send(self, command: api.Command) -> bool:
-        try:
-            self._socket.send(api.encode(command), NOBLOCK)
-        except zmq.Again:
-            return False
-        if self._loop is not None and not self._will_read:
-            self._will_read = True
-            self._loop.call_soon(self._drain)
-        return True
+        return self._wire.send(api.encode(command))
 
-    def _drain(self) -> None:
-        self._will_read = False
-        for _ in range(DRAIN_MESSAGES):
-            if self._loop is None:
-                return  # closed since this was scheduled, or by the last message
-            try:
-                data = self._socket.recv(NOBLOCK)
-            except zmq.Again:
-                return
-            self._received(data)
-        if self._loop is not None:
-            self._loop.call_soon(self._drain)
+    def connected(self) -> None:
+        """For the wire: an engine has connected."""
+        log.debug("an engine connected")
+        self._send(api.Ping(sent_ns=time.monotonic_ns()))
 
-    def _read_monitor(self) -> None:
-        while self._loop is not None and _readable(self._monitor):
-            monitored = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            if monitored["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                log.debug("an engine connected")
-                self._send(api.Ping(sent_ns=time.monotonic_ns()))
-            elif monitored["event"] == zmq.EVENT_DISCONNECTED:
-                self._drain()  # what it sent before it disconnected still counts
-                self.lost("its connection closed")
-
-    def _received(self, data: bytes) -> None:
+    def received(self, data: bytes) -> None:
+        """For the wire: a message has come."""
         self._last_heard_ns = time.monotonic_ns()
         self.counters.events += 1
         try:
@@ -296,11 +443,14 @@ class EngineLink:
                 self._on_ready(event)
             case api.Stats():
                 self._on_stats(event)
+            case api.Draining():
+                self._on_draining()
             case _:
                 listener = self._listeners.get(event.session)
                 if listener is None or self.state is not LinkState.READY:
                     self.counters.events_stale += 1
                 else:
+                    event = self._clock.from_engine(event) if self._clock.ns else event
                     _notify(listener.engine_event, event)
 
     def _on_loading(self, event: api.Loading) -> None:
@@ -318,8 +468,16 @@ class EngineLink:
             self.lost("it started again")
         self._become_ready(ready)
 
+    def _on_draining(self) -> None:
+        if self.state is LinkState.READY and not self.is_draining:
+            log.info("%s drains: it takes no new sessions", self.name)
+            self.is_draining = True
+            _notify(self.observer.engine_draining)
+
     def _on_stats(self, stats: api.Stats) -> None:
         self.stats = stats
+        self._clock.answered(stats, time.monotonic_ns())
+        _notify(self.observer.engine_stats, stats)
         known = self.ready is not None and stats.incarnation == self.ready.incarnation
         if self.state is LinkState.LOST and known:
             assert self.ready is not None
@@ -329,7 +487,12 @@ class EngineLink:
         same = self.ready is not None and ready.incarnation == self.ready.incarnation
         self.ready = ready
         self.loading = None
+        self.is_draining = self.is_draining and same
+        self._clock.machine(ready.machine)
         self._set_state(LinkState.READY, "")
+        left_behind, self._left_behind = self._left_behind, set()
+        for session_id in left_behind - self._listeners.keys() if same else ():
+            self.send(api.Close(session=session_id))
         _notify(self.observer.engine_ready, ready)
         for session_id, listener in list(self._listeners.items()):
             if same:  # it was only silent, and still holds what the sessions will open again
@@ -342,6 +505,6 @@ class EngineLink:
             self.observer.engine_stalled(reason)
 
     def _set_state(self, state: LinkState, reason: str) -> None:
-        log.info("engine: %s -> %s%s", self.state, state, f" ({reason})" if reason else "")
+        log.info("%s: %s -> %s%s", self.name, self.state, state, f" ({reason})" if reason else "")
         self.state = state
         self._reason = reason

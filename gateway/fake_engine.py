@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from itertools import count
+from pathlib import Path
 
 import zmq
 
@@ -28,6 +29,7 @@ from headstart.engine import api
 
 NS_PER_MS = 1_000_000
 BYTES_PER_TOKEN = 1024
+EXIT_DRAINED = 3
 PONG_WAIT_MS = 1000  # longest wait of the poll loop, so that SIGTERM is noticed
 
 
@@ -57,6 +59,10 @@ class Script:
     """Every response fails after this many words; 0: none does."""
     crash_after: int = 0
     """The process kills itself (SIGKILL) after this many words; 0: never."""
+    model_name: str = "fake"
+    """What it calls its model."""
+    clock_ms: int = 0
+    """How far its clock is ahead, as if it ran on another machine."""
     refuse: bool = False
     """Exit with code 2 at once, like an engine with unusable settings."""
 
@@ -148,7 +154,13 @@ def _count(
 class FakeEngine:
     """`receive` commands, collect what is `due`: (due_ns, event) pairs wait in one heap."""
 
-    def __init__(self, script: Script, incarnation: str, now_ns: int) -> None:
+    def __init__(
+        self, script: Script, incarnation: str, now_ns: int, name: str = "", machine: str = ""
+    ) -> None:
+        self.name = name
+        self.machine = machine
+        self.left = False
+        """It was told to leave."""
         self.script = script
         self.incarnation = incarnation
         self.ready_ns = now_ns + script.load_ms * NS_PER_MS
@@ -159,17 +171,17 @@ class FakeEngine:
         self._recent = _Steps()
         self._typed: dict[str, str] = {}  # by session, the newest last
         if script.load_ms:
-            self._later(now_ns, api.Loading(what="pretending to load", done=0, total=100))
             middle_ns = now_ns + script.load_ms * NS_PER_MS // 2
-            self._later(middle_ns, api.Loading(what="pretending to load", done=50, total=100))
+            for at_ns, done in ((now_ns, 0), (middle_ns, 50)):
+                self._later(at_ns, api.Loading("pretending to load", done, 100, name))
         self._later(self.ready_ns, self.ready())
 
     def ready(self) -> api.Ready:
         load_s, why = self.script.load_ms / 1000, "words come from a script"
-        model = api.ModelInfo(
-            "fake", 8192, BYTES_PER_TOKEN, 1 << 28, 0, load_s, ears="fake", ears_reason=why
-        )
-        return api.Ready(incarnation=self.incarnation, model=model)
+        sizes = 8192, BYTES_PER_TOKEN, 1 << 28, 0
+        name = self.script.model_name
+        model = api.ModelInfo(name, *sizes, load_s, ears="fake", ears_reason=why)
+        return api.Ready(self.incarnation, model, self.name, self.machine, os.getpid())
 
     @property
     def next_due_ns(self) -> int | None:
@@ -203,7 +215,9 @@ class FakeEngine:
     def receive(self, command: api.Command, now_ns: int) -> None:
         match command:
             case api.Ping():
-                self._later(now_ns, self._stats(command))
+                self._later(now_ns, self._stats(command, now_ns))
+            case api.Leave():
+                self.left = True
             case api.Open():
                 stream = _Stream(command.session, tools=command.tools)
                 self._streams[command.session] = stream
@@ -390,7 +404,7 @@ class FakeEngine:
             message="the script says so" if failed else "",
         )
 
-    def _stats(self, ping: api.Ping) -> api.Stats:
+    def _stats(self, ping: api.Ping, now_ns: int) -> api.Stats:
         used = sum(-(-stream.total_tokens // 16) for stream in self._streams.values())
         return api.Stats(
             ping_sent_ns=ping.sent_ns,
@@ -403,6 +417,7 @@ class FakeEngine:
             steps=self._steps,
             recent_steps=self._recent.take(),
             step_totals=self._recent.totals(),
+            now_ns=now_ns,
         )
 
     def _fail(self, command: api.Command, now_ns: int, code: str, message: str) -> None:
@@ -411,40 +426,59 @@ class FakeEngine:
         self._later(now_ns, api.Failed(session, str(about), code, message))
 
 
-def serve(endpoint: str, script: Script) -> None:
-    """Connect to the gateway and play the script until SIGTERM or a scripted end."""
+def serve(
+    endpoint: str, script: Script, name: str = "", keys: Path | None = None
+) -> int:
+    """Connect to the gateway and play the script until SIGTERM, a scripted end, or until it was
+    drained (SIGUSR1); returns the exit code. Raises `api.BadKeys`."""
     context = zmq.Context()
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     socket.set(zmq.IMMEDIATE, 1)  # undeliverable messages must not reach a later gateway
     monitor: zmq.Socket[bytes] = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    api.unlock(socket, endpoint, keys)
     socket.connect(endpoint)
-    engine = FakeEngine(script, uuid.uuid4().hex, time.monotonic_ns())
+
+    def now_ns() -> int:
+        return time.monotonic_ns() + script.clock_ms * NS_PER_MS
+
+    drains: list[int] = []  # the signals that have come
+    signal.signal(signal.SIGUSR1, lambda number, _: drains.append(number))
+    machine = f"{api.machine_id()} {script.clock_ms}" if script.clock_ms else api.machine_id()
+    engine = FakeEngine(script, uuid.uuid4().hex, now_ns(), name, machine)
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
     poller.register(monitor, zmq.POLLIN)
     words_said = 0
-    while True:
+    told_draining = False
+    while not engine.left:
         next_ns = engine.next_due_ns
         wait_ms = PONG_WAIT_MS
         if next_ns is not None:
-            wait_ms = min(wait_ms, max(0, -(-(next_ns - time.monotonic_ns()) // NS_PER_MS)))
+            wait_ms = min(wait_ms, max(0, -(-(next_ns - now_ns()) // NS_PER_MS)))
         ready = dict(poller.poll(wait_ms))
         if monitor in ready:
             monitor.recv_multipart()
-            if time.monotonic_ns() >= engine.ready_ns:  # a new gateway does not know us yet
+            told_draining = False
+            if now_ns() >= engine.ready_ns:  # a new gateway does not know us yet
                 socket.send(api.encode(engine.ready()))
+        if drains and not told_draining:
+            told_draining = True
+            socket.send(api.encode(api.Draining()))
         if socket in ready:
-            engine.receive(api.decode_command(socket.recv()), time.monotonic_ns())
-        for event in engine.due(time.monotonic_ns()):
+            engine.receive(api.decode_command(socket.recv()), now_ns())
+        for event in engine.due(now_ns()):
             socket.send(api.encode(event))
             words_said += isinstance(event, api.Delta)
             if script.crash_after and words_said >= script.crash_after:
                 os.kill(os.getpid(), signal.SIGKILL)
+    return EXIT_DRAINED
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="a scripted engine for tests and load tests")
     parser.add_argument("--endpoint", required=True, help="ZeroMQ address the gateway is bound to")
+    parser.add_argument("--name", default="", help="its name among the engines of the gateway")
+    parser.add_argument("--keys", type=Path, help="folder of CURVE keys")
     for option in fields(Script):
         flag = f"--{option.name.replace('_', '-')}"
         if isinstance(option.default, bool):
@@ -453,13 +487,18 @@ def main() -> None:
             parser.add_argument(flag, type=type(option.default), default=option.default)
     # The real engine gets more arguments than a fake one needs (--model, --threads, …).
     options = vars(parser.parse_known_args()[0])
-    endpoint = options.pop("endpoint")
+    endpoint, name, keys = (options.pop(option) for option in ("endpoint", "name", "keys"))
     script = Script(**options)
     if script.refuse:
         print("fake engine: --refuse was given", file=sys.stderr)
         sys.exit(2)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    serve(endpoint, script)
+    try:
+        code = serve(endpoint, script, name, keys)
+    except api.BadKeys as error:
+        print(f"fake engine: {error}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

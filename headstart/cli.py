@@ -100,6 +100,15 @@ Endpoint = Annotated[
     str | None,
     typer.Option("--engine-endpoint", help="ZeroMQ address between gateway and engine."),
 ]
+EngineCount = Annotated[
+    str | None,
+    typer.Option(
+        "--engines",
+        help="Engine processes, each with its share of the cores (docs/many_engines.md).",
+        metavar="INTEGER",
+        show_default="1",
+    ),
+]
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[
     str | None,
@@ -135,6 +144,7 @@ def serve(
     llm_model: LlmModel = None,
     llm_key_env: LlmKeyEnv = None,
     tokenizer: LlmTokenizer = None,
+    engines: EngineCount = None,
     host: Host = None,
     port: Port = None,
     record: Record = None,
@@ -145,7 +155,7 @@ def serve(
     """Run the server: gateway and engine, until Ctrl-C."""
     from headstart.gateway.server import main as processes
 
-    flags = {"model": model, "engine": engine, "host": host, "port": port}
+    flags = {"model": model, "engine": engine, "host": host, "port": port, "engines": engines}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail, "record": record}
     flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
@@ -198,13 +208,14 @@ def engine(
     llm_model: LlmModel = None,
     llm_key_env: LlmKeyEnv = None,
     tokenizer: LlmTokenizer = None,
+    engines: EngineCount = None,
     config: Config = None,
     assignments: Set = None,
 ) -> None:
     """Run the engine alone, restarted when it dies; `headstart web` is the other half."""
     from headstart.gateway.server import main as processes
 
-    flags = {"engine_endpoint": endpoint, "model": model, "engine": engine}
+    flags = {"engine_endpoint": endpoint, "model": model, "engine": engine, "engines": engines}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail}
     flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
@@ -300,6 +311,25 @@ def settings() -> None:
     print(as_toml(), end="")
 
 
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Where to make them; keys that are there stay.")],
+    engines: Annotated[
+        list[str] | None, typer.Argument(help="Names of engines.", show_default=False)
+    ] = None,
+) -> None:
+    """Make CURVE keys for a gateway and engines on other hosts: one folder for each host."""
+    from headstart.engine import api
+    from headstart.gateway.errors import ConfigError
+
+    try:
+        made = api.make_keys(folder, engines or ())
+    except api.BadKeys as error:
+        raise ConfigError([str(error)]) from error
+    for host in made:
+        print(f"made {host}/")
+    print("copy each folder to its host, and name it there in engine_keys (docs/many_engines.md)")
+
+
 def _llm_flags(
     urls: list[str] | None, model: str | None, key_env: str | None, tokenizer: str | None
 ) -> dict[str, Any]:
@@ -370,7 +400,7 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
-    own: list[Callable[..., None]] = [demo, serve, talk, settings, validate, engine, web]
+    own: list[Callable[..., None]] = [demo, serve, talk, settings, validate, engine, web, keys]
     own += [top, recordings.replay, recordings.export, recordings.compare]
     for command in own:
         app.command()(command)

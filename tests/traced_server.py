@@ -25,6 +25,7 @@ from headstart.engine.process.ipc import GatewayLink
 from headstart.engine.weights import resolve_model
 from headstart.gateway.config import Settings, load
 from headstart.gateway.engine_link import EngineLink, private_endpoint
+from headstart.gateway.engines.engines import Engines
 from headstart.gateway.server.http_server import GatewayServer
 from headstart.gateway.server.main import bind, make_gateway, url_of, uvicorn_config
 from headstart.gateway.tts.link import VoiceLink, VoiceListener
@@ -122,7 +123,7 @@ async def serving(trace: Trace, voice: SilentVoice) -> AsyncIterator[str]:
         endpoint = stack.enter_context(private_endpoint())
         sock = stack.enter_context(bind("127.0.0.1", 0))
         link = EngineLink(endpoint, lost_after_s=WAIT_S)
-        gateway = make_gateway(settings, link, None, cast(VoiceLink, voice))
+        gateway = make_gateway(settings, Engines.single(link), cast(VoiceLink, voice))
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         link.start()
         engine_link = GatewayLink(link.endpoint)

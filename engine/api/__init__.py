@@ -1,9 +1,11 @@
 """The messages between gateway and engine, and their encoding.
 
-They travel as msgpack over one ZeroMQ DEALER pair. The gateway sends `Command`s, the engine answers
-with `Event`s. All audio is 16 kHz mono. Sample numbers count the samples received since the session
-started, so that live and faster-than-real-time runs have the same numbers. Instants are
-`time.monotonic_ns()`, which is one clock for all processes of a machine.
+They travel as msgpack over ZeroMQ: from the engine's DEALER to a DEALER of its own in the gateway,
+or to the ROUTER that engines from elsewhere connect to, then with keys (`keys`). The gateway sends
+`Command`s, the engine answers with `Event`s. All audio is 16 kHz mono. Sample numbers count the
+samples received since the session started, so that live and faster-than-real-time runs have the
+same numbers. Instants are `time.monotonic_ns()`, which is one clock for all processes of a machine;
+those of an engine on another one are translated by the gateway.
 
 An answer has a `generation`, a number that only grows within a session. An event whose generation
 is not the session's current one is stale, and the receiver drops it.
@@ -30,6 +32,7 @@ from headstart.engine.api.commands import (
     Frame,
     Hush,
     Instruct,
+    Leave,
     Open,
     Ping,
     ReleaseSpeech,
@@ -48,6 +51,7 @@ from headstart.engine.api.events import (
     ClipHeard,
     Counts,
     Delta,
+    Draining,
     EndOfMessage,
     Event,
     Failed,
@@ -63,6 +67,18 @@ from headstart.engine.api.events import (
     Stats,
     StepStats,
     StepTotals,
+)
+from headstart.engine.api.keys import (
+    NAME,
+    BadKeys,
+    Pair,
+    accepted_engines,
+    check_address,
+    is_local,
+    machine_id,
+    make_keys,
+    own_pair,
+    unlock,
 )
 from headstart.engine.api.values import (
     SAMPLE_RATE_HZ,
@@ -91,6 +107,7 @@ from headstart.engine.api.values import (
 )
 
 __all__ = [
+    "NAME",
     "SAMPLE_RATE_HZ",
     "SMALL_PICTURE",
     "STEP_SECONDS_LE",
@@ -98,6 +115,7 @@ __all__ = [
     "STEP_TOKENS_LE",
     "AddItem",
     "Audio",
+    "BadKeys",
     "BeginSpeech",
     "Call",
     "Cancel",
@@ -109,6 +127,7 @@ __all__ = [
     "ContinueSpeech",
     "Counts",
     "Delta",
+    "Draining",
     "DropSpeech",
     "EndOfMessage",
     "EndSpeech",
@@ -125,12 +144,14 @@ __all__ = [
     "Instruct",
     "Item",
     "KvStats",
+    "Leave",
     "Level",
     "LlmServerTotals",
     "Loading",
     "Message",
     "ModelInfo",
     "Open",
+    "Pair",
     "Part",
     "PictureSize",
     "Ping",
@@ -156,11 +177,18 @@ __all__ = [
     "TurnRef",
     "Usage",
     "Window",
+    "accepted_engines",
     "call_item_id",
+    "check_address",
     "decode_command",
     "decode_event",
     "encode",
+    "is_local",
+    "machine_id",
+    "make_keys",
+    "own_pair",
     "picture_bytes",
+    "unlock",
 ]
 
 _encoder = msgspec.msgpack.Encoder()

@@ -11,6 +11,10 @@ class Ping(Message, frozen=True, tag="ping"):
     sent_ns: int
 
 
+class Leave(Message, frozen=True, tag="leave"):
+    """End: the engine was `Draining`, and its last session is gone."""
+
+
 class Open(Message, frozen=True, tag="open"):
     """Start a session. `items` restores a conversation (after an engine restart).
 
@@ -201,6 +205,7 @@ class Cancel(Message, frozen=True, tag="cancel"):
 
 Command = (
     Ping
+    | Leave
     | Open
     | Close
     | Instruct

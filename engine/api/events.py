@@ -37,19 +37,29 @@ class ModelInfo(msgspec.Struct, frozen=True):
 
 
 class Loading(Message, frozen=True, tag="loading"):
-    """Start-up progress; `total` 0: unknown."""
+    """Start-up progress; `total` 0: unknown. `engine`: as in `Ready`."""
 
     what: str
     done: int
     total: int
+    engine: str = ""
 
 
 class Ready(Message, frozen=True, tag="ready"):
     """The engine takes sessions. `incarnation` differs after each restart; sessions opened with
-    another incarnation are lost and must be opened again."""
+    another incarnation are lost and must be opened again. `engine`: its name among those of one
+    gateway, empty if it has none of its own; `machine`: whose monotonic clock it reads
+    (`machine_id`); `pid`: its process there; 0: unknown."""
 
     incarnation: str
     model: ModelInfo
+    engine: str = ""
+    machine: str = ""
+    pid: int = 0
+
+
+class Draining(Message, frozen=True, tag="draining"):
+    """The engine takes no more sessions. It ends when the gateway tells it to `Leave`."""
 
 
 class StepStats(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -125,7 +135,8 @@ class Stats(Message, frozen=True, tag="stats"):
     K/V in host memory, which take `offloaded_bytes`. `sessions_refused`, `offloads`, `returns`
     (restored sessions), `evicted_tokens` and the `speculated` tokens (kept: an answer began with
     them; wasted: it did not) count since the engine started. `recent_steps`: since the last
-    `Stats`. `llm_server`: None with our own decoder.
+    `Stats`. `llm_server`: None with our own decoder. `now_ns`: when it was sent, on the engine's
+    clock; 0: unknown.
     """
 
     ping_sent_ns: int
@@ -151,6 +162,7 @@ class Stats(Message, frozen=True, tag="stats"):
     recent_steps: StepStats = StepStats()
     step_totals: StepTotals = StepTotals()
     llm_server: LlmServerTotals | None = None
+    now_ns: int = 0
 
 
 class Pressure(Message, frozen=True, tag="pressure"):
@@ -299,6 +311,7 @@ class Failed(Message, frozen=True, tag="failed"):
 Event = (
     Loading
     | Ready
+    | Draining
     | Stats
     | Pressure
     | Hearing

@@ -14,8 +14,10 @@ ping for `ORPHAN_AFTER_S` the process ends, because nobody else would stop it.
 from __future__ import annotations
 
 import logging
+import os
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -38,10 +40,18 @@ ORPHAN_AFTER_S = 15.0
 class GatewayLink:
     """Owns the socket. `pump` answers pings even while the model is loading."""
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, name: str = "", keys: Path | None = None) -> None:
+        """`name`: among the engines of one gateway; `keys`: see `headstart.engine.api.keys`. Raises
+        `api.BadKeys`."""
         self.incarnation = uuid.uuid4().hex
         self.model: api.ModelInfo | None = None
         self.stopping = False
+        self.draining = False
+        """Set from a signal handler: take no more sessions, and leave when the last one is gone."""
+        self.left = False
+        """It was drained: its last session is gone, or its gateway is."""
+        self._name = name
+        self._told_draining = False
         self._met = False  # whether a gateway has completed the handshake
         self._engine: Engine | None = None
         self._last_ping_s = time.monotonic()
@@ -51,6 +61,7 @@ class GatewayLink:
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.set_hwm(HIGH_WATER_MESSAGES)
         self._socket.linger = 0
+        api.unlock(self._socket, endpoint, keys)
         # Do not queue for a gateway that is not connected.
         self._socket.set(zmq.IMMEDIATE, 1)
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(
@@ -72,7 +83,7 @@ class GatewayLink:
 
     def loading(self, what: str, done: int, total: int) -> None:
         """Report start-up progress."""
-        self.send(api.Loading(what=what, done=done, total=total))
+        self.send(api.Loading(what=what, done=done, total=total, engine=self._name))
         self.pump(wait_ms=0)
 
     def serve(self, engine: Engine, model: api.ModelInfo) -> None:
@@ -87,7 +98,9 @@ class GatewayLink:
         busy = False
         while not self.stopping:
             self.pump(wait_ms=0 if busy else IDLE_WAIT_MS)
+            self._tell_draining()
             if self._orphaned():  # after `pump`, since a long step leaves pings unread
+                self.left = self.draining
                 break
             was_busy, busy = busy, engine.step()
             self._steps += busy
@@ -107,6 +120,7 @@ class GatewayLink:
         if self._monitor in ready:
             self._monitor.recv_multipart()
             self._met = True
+            self._told_draining = False
             if self.model is not None:
                 self.send(self._ready(self.model))
         if self._socket not in ready:
@@ -119,7 +133,23 @@ class GatewayLink:
             self._received(data)
 
     def _ready(self, model: api.ModelInfo) -> api.Ready:
-        return api.Ready(incarnation=self.incarnation, model=model)
+        return api.Ready(
+            incarnation=self.incarnation,
+            model=model,
+            engine=self._name,
+            machine=api.machine_id(),
+            pid=os.getpid(),
+        )
+
+    def _tell_draining(self) -> None:
+        """Once for each connection. Without a gateway there is nobody to wait for."""
+        if not self.draining:
+            return
+        if not self._met:
+            self.stopping = self.left = True
+        elif not self._told_draining:
+            self._told_draining = True
+            self.send(api.Draining())
 
     def _received(self, data: bytes) -> None:
         try:
@@ -129,6 +159,9 @@ class GatewayLink:
             return
         if isinstance(command, api.Ping):
             self._pong(command)
+        elif isinstance(command, api.Leave):
+            log.info("the last session is gone: leaving")
+            self.stopping = self.left = True
         elif self._engine is not None:
             self._engine.receive(command)
         else:
@@ -170,6 +203,7 @@ class GatewayLink:
                 recent_steps=self._engine.steps.take(),
                 step_totals=self._engine.steps.totals(),
                 llm_server=self._engine.server_totals,
+                now_ns=time.monotonic_ns(),
             )
         )
 

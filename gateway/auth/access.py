@@ -27,7 +27,7 @@ from headstart.gateway.errors import ConfigError
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
 KEY_CHARS_MIN = 16
 ANY = "*"
-OPEN_PATHS = frozenset({"/healthz"})
+OPEN_PATHS = frozenset({"/healthz", "/ready"})
 # What needs a key, if there are keys: everything except the page's files, which contain no user
 # data.
 GUARDED = ("/v1/", "/realtime", "/models", "/status", "/metrics")

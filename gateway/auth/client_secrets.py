@@ -33,9 +33,11 @@ class Grant:
 
 
 class ClientSecrets:
-    """Issues and finds secrets."""
+    """Issues and finds secrets. `gateway`: its name, for a load balancer to find it again by: then
+    secrets are `ek_NAME_…`."""
 
-    def __init__(self) -> None:
+    def __init__(self, gateway: str = "") -> None:
+        self._prefix = PREFIX + (f"{gateway}_" if gateway else "")
         self._grants: dict[bytes, Grant] = {}
 
     def __len__(self) -> int:
@@ -48,7 +50,7 @@ class ClientSecrets:
         if len(self._grants) >= SECRETS_MAX:
             first = min(self._grants, key=lambda key: self._grants[key].expires_at_s)
             del self._grants[first]
-        value = PREFIX + secrets.token_hex(SECRET_BYTES)
+        value = self._prefix + secrets.token_hex(SECRET_BYTES)
         self._grants[_digest(value)] = Grant(now_s + lifetime_s, session, key_id)
         return value
 

@@ -6,6 +6,7 @@ stops it at the end.
 - Back-off: the first restart is immediate, then 0.5, 1, 2, 4 … up to 30 s. The count starts again
   after a child that was `healthy` (reported by its owner, or up for `HEALTHY_AFTER_S`).
 - A child that exits with code 2 has unusable settings: no restart, `ChildRefused`.
+- A child that exits with code 3 was drained: no restart, `run` returns.
 - A child that ends `FIRST_TRIES` times before it was ever healthy: `ChildKeepsDying`. With
   `never_gives_up` it is restarted regardless.
 - A child that hangs is killed: reported by its owner (`kill`), or by `hangs`, called every
@@ -38,6 +39,7 @@ from headstart.gateway.runtime import tasks
 log = logging.getLogger("headstart.child_process")
 
 EXIT_REFUSED = 2
+EXIT_DRAINED = 3
 FIRST_TRIES = 3
 BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 30.0
@@ -148,6 +150,7 @@ class ChildProcess:
         self._log = logging.getLogger(f"headstart.{name}")
         self._backoff = Backoff()
         self._ever_healthy = False
+        self._draining = False
         self._log_bytes = 0  # read of its words
         self._stopping = asyncio.Event()
         self._process: Process | None = None
@@ -164,13 +167,24 @@ class ChildProcess:
             log.error("killing the %s: %s", self.name, reason)
             self._signal(signal.SIGKILL)
 
+    def drain(self) -> None:
+        """Ask the child (SIGUSR1) to finish what it has begun and end; it is not restarted."""
+        self._draining = True
+        if self._process is not None and self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGUSR1)
+
     async def run(self) -> None:
-        """Start and restart. Raises `ChildRefused`, `ChildKeepsDying`."""
+        """Start and restart; returns when it was stopped or drained. Raises `ChildRefused`,
+        `ChildKeepsDying`."""
         try:
             while not self._stopping.is_set():
                 started_s = time.monotonic()
                 returncode, how = await self._run_once()
                 if self._stopping.is_set():
+                    return
+                if self._draining or returncode == EXIT_DRAINED:
+                    log.info("the %s was drained and has ended (%s)", self.name, how)
                     return
                 if time.monotonic() - started_s > HEALTHY_AFTER_S:
                     self.healthy()

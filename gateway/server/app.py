@@ -4,6 +4,8 @@ GET /v1/realtime, /realtime   the conversation (WebSocket); 503 before the upgra
 POST /v1/realtime/calls, …     the same over WebRTC; see `headstart.gateway.transport.webrtc.calls`
 GET /v1/models                the one model, as OpenAI's API lists them
 GET /healthz                  200 when gateway and engine can serve, else 503
+GET /ready                    for load balancers: 200 if it takes new sessions, 404 if it retires,
+                              503 if it cannot serve now
 GET /status                   for people and pages: what the engine is doing, sessions, model
 GET /metrics                  Prometheus text, or OpenMetrics for who asks for it
 GET /v1/dashboard             the latency dashboard's feed (WebSocket), `gateway.dashboard`
@@ -32,10 +34,11 @@ from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
 from headstart.engine import api
-from headstart.gateway.auth.access import Access, key_of
+from headstart.gateway.auth.access import Access, Admitted, key_of
 from headstart.gateway.auth.client_secrets import ClientSecrets
 from headstart.gateway.auth.middleware import (
     SUBPROTOCOL,
+    admitted_of,
     guarded,
     key_id_of,
     offered,
@@ -57,7 +60,7 @@ from headstart.gateway.connection.runner import CLOSE_SERVICE_RESTART, TICK_S, S
 from headstart.gateway.dashboard.dashboard import Dashboard
 from headstart.gateway.dashboard.feed import feed
 from headstart.gateway.dashboard.hub import Hub
-from headstart.gateway.engine_link import EngineLink
+from headstart.gateway.engines.engines import Engines
 from headstart.gateway.protocol import frames
 from headstart.gateway.protocol.errors import FatalProtocolError
 from headstart.gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT, RESUME_SUBPROTOCOL
@@ -106,25 +109,25 @@ class Gateway:
     def __init__(
         self,
         settings: Settings,
-        link: EngineLink,
+        engines: Engines,
         make_session: SessionMaker,
         metrics_page: Callable[[], MetricsPage],
-        engine_restarts: Callable[[], int] = lambda: 0,
         voice: VoiceLink | None = None,
         resume_metrics: ResumeMetrics | None = None,
         hub: Hub | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self.settings = settings
-        self.link = link
+        self.engines = engines
         self.runners: dict[str, SessionRunner] = {}
         self.registry = SessionRegistry(resume_metrics)
         self._share_domains = ShareDomains(between_keys=settings.share_between_keys)
-        self.secrets = ClientSecrets()
+        self.secrets = ClientSecrets(settings.gateway_name or "")
         self.calls: Calls | None = None
         self.descriptors: Descriptors | None = None
         self.voice = voice
         self.draining = False
+        self._retired: Callable[[], None] | None = None
         self.loop_lag = LoopLag()
         self._ticker = Ticker(TICK_S)
         self.sessions_refused = 0
@@ -135,7 +138,6 @@ class Gateway:
         self._sessions_of: Counter[str] = Counter()  # by key id
         self._make_session = make_session
         self._metrics_page = metrics_page
-        self._engine_restarts = engine_restarts
         self._started_s = time.monotonic()
         self.hub = hub or Hub()
         self.hub.rtc_of = self._rtc_of
@@ -146,13 +148,35 @@ class Gateway:
     @property
     def model_name(self) -> str:
         """The engine's name for its model; until it is known, the name in the settings."""
-        return self.link.ready.model.name if self.link.ready is not None else self.settings.model
+        ready = self.engines.ready
+        return ready.model.name if ready is not None else self.settings.model
 
-    def refusal(self, key_id: str = "", sockets: int = 0) -> Refusal | None:
+    @property
+    def retiring(self) -> bool:
+        """It takes no new sessions, keeps those that it has, and ends when the last one is gone."""
+        return self._retired is not None
+
+    def retire(self, retired: Callable[[], None]) -> None:
+        """Take no more sessions, but for client secrets that were issued here; call `retired` when
+        the last session is gone, which may be now. Only the first call counts."""
+        if self._retired is None:
+            log.info("retiring: no new sessions, %d are left", len(self.runners))
+            self._retired = retired
+            self._end_if_empty()
+
+    def _end_if_empty(self) -> None:
+        if self._retired is not None and not self.runners:
+            log.info("the last session is gone")
+            self._retired()
+
+    def refusal(
+        self, key_id: str = "", sockets: int = 0, *, has_secret: bool = False
+    ) -> Refusal | None:
         """Why the holder of a key cannot open a session now, one that needs `sockets` descriptors
-        besides its connection; None if it can."""
+        besides its connection; None if it can. `has_secret`: it was promised one, by a client
+        secret."""
         limit, limit_per_key = self.settings.max_sessions, self.settings.max_sessions_per_key
-        if self.draining:
+        if self.draining or (self.retiring and not has_secret):
             return Refusal("the server is shutting down")
         if len(self.runners) >= limit:
             return Refusal(f"all {limit} sessions of this server are in use")
@@ -162,11 +186,13 @@ class Gateway:
             len(self.runners), sockets
         ):
             return Refusal("this server has no file descriptors left for another one")
+        if not self.engines.has_room:
+            return Refusal("no engine has room for another one")
         return None
 
-    def refuse_http(self, key_id: str = "", sockets: int = 0) -> Response | None:
+    def refuse_http(self, admitted: Admitted, sockets: int = 0) -> Response | None:
         """The error response if no session can be opened; None if one can."""
-        refusal = self.refusal(key_id, sockets)
+        refusal = self.refusal(admitted.key_id, sockets, has_secret=admitted.secret != "")
         if refusal is None:
             return None
         self.sessions_refused += 1
@@ -176,7 +202,7 @@ class Gateway:
     def new_session(self) -> tuple[str, SessionCore]:
         """The id and core of a new session."""
         session_id = f"sess_{secrets.token_hex(12)}"
-        return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
+        return session_id, self._make_session(session_id, self.engines.is_ready, self.model_name)
 
     def new_entry(
         self, link: Connection, key_id: str, player: Player | None = None
@@ -200,13 +226,13 @@ class Gateway:
             session_id,
             resume_channel,
             core,
-            self._share_domains.within_domain(key_id, self.link.send),
+            self._share_domains.within_domain(key_id, self.engines.send),
             bounds,
             send_to_tts=self.send_to_tts,
             player=player,
             ticker=self._ticker,
         )
-        token = new_token()
+        token = new_token(self.settings.gateway_name or "")
         if keep_s > 0:
             core.offer_resume(token, round(keep_s * 1000))
         return SessionEntry(session_id, core, resume_channel, runner, token, key_id)
@@ -217,14 +243,14 @@ class Gateway:
         session_id, runner, key_id = entry.session_id, entry.runner, entry.key_id
         self.runners[session_id] = runner
         self._sessions_of[key_id] += 1
-        self.link.attach(session_id, runner)
+        self.engines.attach(session_id, runner)
         self.hub.opened(session_id, transport_of(runner.player))
         if self.voice is not None:
             self.voice.attach(session_id, runner)
         try:
             yield
         finally:
-            self.link.detach(session_id)
+            self.engines.detach(session_id)
             self.hub.closed(session_id)
             if self.voice is not None:
                 self.voice.detach(session_id)
@@ -234,6 +260,7 @@ class Gateway:
                 del self._sessions_of[key_id]
             self.sessions_shed += runner.shed
             self.sessions_stuck += runner.stuck
+            self._end_if_empty()
 
     def send_to_tts(self, command: VoiceCommand) -> bool:
         """Send to the TTS worker. False: there is none."""
@@ -248,7 +275,7 @@ class Gateway:
     @property
     def engine_restarts(self) -> int:
         """Since this process started."""
-        return self._engine_restarts()
+        return self.engines.restarts
 
     def engine_lost(self, why: str) -> None:
         """Tell who watches; at the end of the server it is meant to go."""
@@ -269,9 +296,10 @@ class Gateway:
 
     async def converse(self, socket: WebSocket) -> None:
         """The WebSocket endpoint: opens a session, or resumes one, until the socket closes."""
-        key_id = key_id_of(socket.scope)
+        admitted = admitted_of(socket.scope)
+        key_id = admitted.key_id
         token = offered(socket, RESUME_SUBPROTOCOL) or socket.headers.get(RESUME_HEADER)
-        refused = self.refuse_http(key_id) if token is None else None
+        refused = self.refuse_http(admitted) if token is None else None
         if refused is not None:
             await socket.send_denial_response(refused)
             return
@@ -339,38 +367,51 @@ class Gateway:
     # --- HTTP ------------------------------------------------------------------------------------
 
     async def healthz(self, _: Request) -> Response:
-        well = self.link.is_ready and not self.draining
+        well = self.engines.is_ready and not self.draining
         body = {
-            "gateway": "draining" if self.draining else "ok",
-            "engine": str(self.link.state),
-            "reason": self.link.reason,
+            "gateway": "draining" if self.draining else "retiring" if self.retiring else "ok",
+            "engine": str(self.engines.state),
+            "reason": self.engines.reason,
         }
         return JSONResponse(body, status_code=200 if well else 503)
+
+    async def ready(self, _: Request) -> Response:
+        """404 is what load balancers take for "no new sessions, and leave those that are there"
+        (HAProxy: `http-check disable-on-404`)."""
+        if self.retiring or self.draining:
+            return PlainTextResponse("no new sessions\n", status_code=404)
+        if not self.engines.is_ready:
+            return PlainTextResponse(f"no engine: {self.engines.reason}\n", status_code=503)
+        refusal = self.refusal()
+        if refusal is not None:
+            return PlainTextResponse(f"{refusal.reason}\n", status_code=503)
+        return PlainTextResponse("ready\n")
 
     async def status(self, _: Request) -> Response:
         return JSONResponse(self.status_body(), headers={"Cache-Control": "no-store"})
 
     def status_body(self) -> dict[str, Any]:
         """`loading` is null unless the engine is loading; its `total` 0 means unknown."""
-        link = self.link
-        loading = link.loading
-        model = link.ready.model if link.ready is not None else None
+        engines = self.engines
+        loading, stats, ready = engines.loading, engines.stats, engines.ready
+        model = ready.model if ready is not None else None
         return {
             "engine": {
-                "state": str(link.state),
-                "reason": link.reason,
+                "state": engines.state,
+                "reason": engines.reason,
                 "loading": loading
                 and {"what": loading.what, "done": loading.done, "total": loading.total},
-                "restarts": self._engine_restarts(),
-                "rss_bytes": link.stats.rss_bytes if link.stats else None,
-                "kv_blocks_used": link.stats.kv_blocks_used if link.stats else None,
-                "kv_blocks_total": link.stats.kv_blocks_total if link.stats else None,
-                "kv_blocks_cached": link.stats.kv_blocks_cached if link.stats else None,
-                "sessions": link.stats.sessions if link.stats else None,
-                "pending_prefill_tokens": link.stats.pending_prefill_tokens if link.stats else None,
-                "memory": link.stats and _memory_body(link.stats),
+                "restarts": engines.restarts,
+                "rss_bytes": stats.rss_bytes if stats else None,
+                "kv_blocks_used": stats.kv_blocks_used if stats else None,
+                "kv_blocks_total": stats.kv_blocks_total if stats else None,
+                "kv_blocks_cached": stats.kv_blocks_cached if stats else None,
+                "sessions": stats.sessions if stats else None,
+                "pending_prefill_tokens": stats.pending_prefill_tokens if stats else None,
+                "memory": stats and _memory_body(stats),
             },
-            "gateway": footprint(),
+            "engines": engines.body(),
+            "gateway": footprint() | {"name": self.settings.gateway_name},
             "model": {
                 "name": self.model_name,
                 "context_tokens": model.context_tokens if model else None,
@@ -394,6 +435,7 @@ class Gateway:
             "connections_cut": dict(self.dropped_connections),
             "webrtc": self.calls is not None,
             "draining": self.draining,
+            "retiring": self.retiring,
             "loop_lag": self.loop_lag.summary()._asdict(),
             "uptime_s": round(time.monotonic() - self._started_s, 3),
         }
@@ -423,6 +465,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         Route("/v1/models", gateway.models),
         Route("/models", gateway.models),
         Route("/healthz", gateway.healthz),
+        Route("/ready", gateway.ready),
         Route("/status", gateway.status),
         Route("/metrics", gateway.metrics),
         *(gateway.calls.routes() if gateway.calls is not None else ()),

@@ -31,7 +31,7 @@ class GatewayServer(Server):
             self.state,
             gateway.dropped_connections,
             limits,
-            failed=self._leave_at_once,
+            failed=self.leave_at_once,
         )
         if gateway.descriptors is not None:
             gateway.descriptors.pending = lambda: len(self._acceptor.pending)
@@ -49,16 +49,17 @@ class GatewayServer(Server):
     def on_signal(self) -> None:
         if self._gateway.draining:
             self.end_now()
-        leave = tasks.guard(self.leave, "drain", self._leave_at_once)
+        leave = tasks.guard(self.leave, "drain", self.leave_at_once)
         self._loop.call_soon_threadsafe(leave)
 
     def leave(self) -> None:
         """Begin the graceful shutdown; only the first call counts."""
         if self._drain is None:
             log.info("shutting down: waiting for answers under way (again to end at once)")
-            self._drain = tasks.own(self._leave(), "drain", self._leave_at_once)
+            self._drain = tasks.own(self._leave(), "drain", self.leave_at_once)
 
-    def _leave_at_once(self, _: BaseException) -> None:
+    def leave_at_once(self, _: BaseException) -> None:
+        """A part of the shutdown has failed."""
         self.end()
 
     async def _leave(self) -> None:

@@ -15,13 +15,12 @@ import importlib
 import json
 import logging
 import os
-import shlex
 import signal
 import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import uvicorn
@@ -42,11 +41,15 @@ from headstart.gateway.engine_link import (
     private_endpoint,
     shared_endpoint,
 )
-from headstart.gateway.errors import ConfigError, PortInUse
+from headstart.gateway.engines import local
+from headstart.gateway.engines.engines import Engines, Member
+from headstart.gateway.engines.metrics import EnginesCollector
+from headstart.gateway.engines.port import EnginePort
+from headstart.gateway.errors import ChildKeepsDying, ConfigError, PortInUse
 from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.protocol.parse import prepare
 from headstart.gateway.runtime import log_lines, tasks, threads
-from headstart.gateway.runtime.child_process import ChildProcess, Pipes, restarts
+from headstart.gateway.runtime.child_process import ChildProcess, restarts
 from headstart.gateway.server import descriptors
 from headstart.gateway.server.app import Gateway, build_app
 from headstart.gateway.server.http_server import GatewayServer
@@ -66,6 +69,7 @@ PING_INTERVAL_S = 20.0
 PING_TIMEOUT_S = 40.0
 GRACEFUL_SHUTDOWN_S = 3
 BACKLOG = 2048
+FOREVER_S = 3600.0
 PROGRESS_STEP = 0.1
 """Share of a loading step after which the next log line is due."""
 
@@ -73,26 +77,39 @@ PROGRESS_STEP = 0.1
 def serve(settings: Settings, announce: bool = False) -> None:
     """`headstart serve`: until SIGTERM or SIGINT. Raises `GatewayError`s that end it."""
     _set_up_logging(settings)
+    if settings.engines == 0 and settings.engine_endpoint is None:
+        raise ConfigError(["engines 0: then engines must connect: give an engine_endpoint"])
     sock = bind(settings.host, settings.port)
     with contextlib.ExitStack() as stack:
         stack.callback(sock.close)
-        endpoint = settings.engine_endpoint or stack.enter_context(private_endpoint())
-        _run(_serve(settings, sock, endpoint, supervised=True, announce=announce))
+        private = [stack.enter_context(private_endpoint()) for _ in range(settings.engines)]
+        _run(_serve(settings, sock, private, settings.engine_endpoint, announce=announce))
 
 
 def web(settings: Settings, announce: bool = False) -> None:
-    """`headstart web`: the gateway alone; the engine connects from another process."""
+    """`headstart web`: the gateway alone; engines connect from other processes."""
     _set_up_logging(settings)
     with bind(settings.host, settings.port) as sock:
         endpoint = settings.engine_endpoint or shared_endpoint()
-        _run(_serve(settings, sock, endpoint, supervised=False, announce=announce))
+        _run(_serve(settings, sock, [], endpoint, announce=announce))
 
 
 def engine(settings: Settings) -> None:
-    """`headstart engine`: the supervised engine alone, for a gateway in another process."""
+    """`headstart engine`: supervised engines alone, for a gateway in another process."""
     _set_up_logging(settings)
     endpoint = settings.engine_endpoint or shared_endpoint()
-    _run(_supervise(engine_process(settings, endpoint)))
+    try:
+        api.check_address(endpoint, settings.engine_keys)
+    except api.BadKeys as error:
+        raise ConfigError([f"engine_endpoint {error}"]) from error
+    base = local.name_elsewhere(settings)
+    count = settings.engines
+    named = [base] if count == 1 else [f"{base or 'engine'}-{n}" for n in range(1, count + 1)]
+    processes = [
+        local.engine_process(settings, endpoint, name=name, share=share)
+        for name, share in zip(named, local.shares_here(settings), strict=True)
+    ]
+    _run(_supervise(processes))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -125,70 +142,27 @@ def url_of(sock: socket.socket, scheme: str = "http") -> str:
     return f"{scheme}://{f'[{host}]' if ':' in host and '[' not in host else host}:{port}"
 
 
-def engine_argv(settings: Settings, endpoint: str) -> list[str]:
-    """The command line of the engine process."""
-    module = "headstart.gateway.fake_engine" if settings.engine == "fake" else "headstart.engine"
-    argv = [sys.executable, "-P", "-m", module, "--endpoint", endpoint, "--model", settings.model]
-    argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
-    argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
-    argv += ["--reading", settings.reading]
-    if settings.ears is not None:
-        argv += ["--ears", settings.ears]
-        argv += ["--ears-sessions", str(settings.ears_sessions)]
-        argv += ["--chunk-ms", str(settings.chunk_ms)]
-    argv += ["--weights", settings.weights, "--tail", settings.tail]
-    argv += ["--transcribe", settings.transcribe]
-    if settings.size is not None:
-        argv += ["--size", settings.size]
-    if settings.llm is not None and settings.engine == "local":
-        argv += ["--llm", settings.llm, "--window-tokens", str(settings.window_tokens)]
-        named = {"model": settings.llm_model, "key-env": settings.llm_key_env}
-        named |= {"tokenizer": settings.tokenizer}
-        for name, value in named.items():
-            flag = f"--{name}" if name == "tokenizer" else f"--llm-{name}"
-            argv += [flag, value] if value is not None else []
-    if settings.threads:
-        argv += ["--threads", str(settings.threads)]
-    return argv + shlex.split(settings.engine_args)
-
-
-def engine_environment(settings: Settings) -> dict[str, str]:
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    if settings.threads:
-        environment["OMP_NUM_THREADS"] = str(settings.threads)
-    return environment
-
-
-def engine_process(
-    settings: Settings, endpoint: str, link: EngineLink | None = None
-) -> ChildProcess:
-    """The supervised engine process; `link` owns its address and is told when it dies."""
-
-    @contextlib.contextmanager
-    def connect() -> Iterator[Pipes]:
-        if link is not None:
-            link.check_address()
-        yield Pipes()
-
-    def lost(how: str) -> None:
-        if link is not None:
-            link.lost(f"it ended: {how}")
-
-    argv, environment = engine_argv(settings, endpoint), engine_environment(settings)
-    return ChildProcess("engine", argv, environment=environment, connect=connect, on_exit=lost)
-
-
 class Announcer(LinkObserver):
-    """Reports the engine's state to the terminal, the log and the supervisor."""
+    """Reports an engine's state to the terminal, the log and its supervisor. `of`: the same for one
+    of several engines; the terminal is told of the first one that is ready."""
 
-    def __init__(self, url: str, supervisor: ChildProcess | None) -> None:
+    def __init__(self, url: str, supervisor: ChildProcess | None, name: str = "") -> None:
         self._url = url
         self._supervisor = supervisor
+        self._name = name
+        self._whole: Announcer = self
         self._last = ("", 0.0)
         self._listening = False
         self._ready: api.Ready | None = None
+        self._told_by = ""
         self.tell_lost: Callable[[str], None] = lambda _: None
-        """Called when the engine is lost, with why."""
+        """Called when an engine is lost, with why."""
+
+    def of(self, name: str, supervisor: ChildProcess | None) -> Announcer:
+        """The announcer of one engine."""
+        one = Announcer(self._url, supervisor, name)
+        one._whole = self
+        return one
 
     def listening(self) -> None:
         """The server accepts connections."""
@@ -202,11 +176,19 @@ class Announcer(LinkObserver):
         if loading.what == what and share - said < PROGRESS_STEP:
             return
         self._last = (loading.what, share)
-        log.info("loading: %s%s", loading.what, f" {share:.0%}" if loading.total else "")
+        who = "" if self._name in ("", "engine") else f"{self._name}: "
+        log.info("%sloading: %s%s", who, loading.what, f" {share:.0%}" if loading.total else "")
 
     def engine_ready(self, ready: api.Ready) -> None:
         if self._supervisor is not None:
             self._supervisor.healthy()
+        self._whole.one_ready(self._name, ready)
+
+    def one_ready(self, name: str, ready: api.Ready) -> None:
+        """An engine is ready: of several, the first one tells."""
+        self._told_by = self._told_by or name
+        if self._told_by != name:
+            return
         self._ready = ready
         if self._listening:
             self._say_ready(ready.model)
@@ -226,16 +208,40 @@ class Announcer(LinkObserver):
         )
 
     def engine_lost(self, reason: str) -> None:
-        self.tell_lost(reason)
+        who = "" if self._name in ("", "engine") else f"{self._name}: "
+        self._whole.tell_lost(f"{who}{reason}")
 
     def engine_stalled(self, reason: str) -> None:
         if self._supervisor is not None:
             self._supervisor.kill(reason)
 
 
+def _local_engines(
+    settings: Settings, endpoints: Sequence[str], announcer: Announcer
+) -> list[Member]:
+    """The engine processes of this server, not yet started."""
+    members = []
+    for name, endpoint, share in zip(
+        local.names(settings) if endpoints else [],
+        endpoints,
+        local.shares_here(settings) if endpoints else [],
+        strict=True,
+    ):
+        link = EngineLink(endpoint, settings.engine_lost_after_s, name)
+        child = local.engine_process(settings, link.endpoint, link, name=name, share=share)
+        members.append(Member(link, child, announcer.of(name, child)))
+    return members
+
+
 async def _serve(
-    settings: Settings, sock: socket.socket, endpoint: str, supervised: bool, announce: bool
+    settings: Settings,
+    sock: socket.socket,
+    private: Sequence[str],
+    endpoint: str | None,
+    announce: bool,
 ) -> None:
+    """`private`: one address for each engine that is started here; `endpoint`: where others
+    connect."""
     asyncio.get_running_loop().set_exception_handler(tasks.unhandled)
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
@@ -248,19 +254,22 @@ async def _serve(
             "anybody who reaches %s may use this server: set api_keys (docs/security.md)",
             settings.host,
         )
-    link = EngineLink(endpoint, settings.engine_lost_after_s)
-    supervisor = None
+    announcer = Announcer(url, None)
+    port = None if endpoint is None else EnginePort(endpoint, settings.engine_keys)
+    engines = Engines(
+        _local_engines(settings, private, announcer),
+        port,
+        observe=lambda member: announcer.of(member.name, None),
+        lost_after_s=settings.engine_lost_after_s,
+    )
     supervising = None
     recorder = None
-    if supervised:
-        supervisor = engine_process(settings, link.endpoint, link)
-    announcer = link.observer = Announcer(url, supervisor)
     voice = VoiceLink(functools.partial(choose, settings.voice))
-    link.start()
+    engines.start()
     voice.start()
     try:
-        if supervisor is not None:
-            supervising = tasks.awaited(supervisor.run(), "supervisor")
+        if private:
+            supervising = tasks.awaited(supervise(engines), "supervisor")
         # The protocol's schema takes a second or two to import: in parallel with the engine's
         # start.
         for module in (
@@ -273,7 +282,7 @@ async def _serve(
         if traces is not None:
             traces.start()
         DECODERS.start()
-        gateway = make_gateway(settings, link, supervisor, voice, traces)
+        gateway = make_gateway(settings, engines, voice, traces)
         gateway.descriptors = available
         announcer.tell_lost = gateway.engine_lost
         limits = PendingLimits(pending_max=available.pending_max)
@@ -284,7 +293,11 @@ async def _serve(
         gc.collect()
         gc.freeze()
         measuring = tasks.own(gateway.loop_lag.run(), "loop lag", tasks.nothing_depends_on_it)
-        log.info("listening on %s; engine: %s", url, link.state)
+        retire = tasks.guard(lambda: gateway.retire(server.leave), "drain", server.leave_at_once)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, retire)
+        log.info("listening on %s; engine: %s", url, engines.state)
+        if engines.endpoint is not None:
+            log.info("engines connect at %s", engines.endpoint)
         announcer.listening()
         if announce:
             print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
@@ -298,13 +311,13 @@ async def _serve(
             await recorder.stop()
         elif recording is not None:
             recording.close()
-        link.close()
+        engines.close()
         if traces is not None:
             await traces.close()
         await DECODERS.stop()
         await voice.stop()
-        if supervisor is not None:
-            await supervisor.stop()
+        children = [m.child for m in engines.members.values() if m.child is not None]
+        await asyncio.gather(*(child.stop() for child in children))
 
 
 async def _both(
@@ -322,19 +335,63 @@ async def _both(
     await serving
 
 
-async def _supervise(supervisor: ChildProcess) -> None:
+async def supervise(engines: Engines) -> None:
+    """Keep the engines of this machine running until all have been drained, and nobody else may
+    connect. One that keeps dying is given up while others work; the last one ends the server.
+    Raises `ChildRefused`, `ChildKeepsDying`."""
+    running = {
+        tasks.awaited(member.child.run(), "supervisor"): member
+        for member in engines.members.values()
+        if member.child is not None
+    }
+    try:
+        while running:
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                member = running.pop(task)
+                error = task.exception()
+                if error is None:
+                    continue
+                others = [m for m in running.values() if m.state in ("ready", "draining")]
+                if not isinstance(error, ChildKeepsDying) or not (others or engines.is_ready):
+                    raise error
+                log.error("%s", error)
+                member.link.lost("it died several times before it was ready, and was given up")
+        while engines.endpoint is not None:
+            await asyncio.sleep(FOREVER_S)
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _supervise(processes: Sequence[ChildProcess]) -> None:
+    """`headstart engine`: until SIGTERM or SIGINT, or until all are drained (SIGUSR1)."""
     loop = asyncio.get_running_loop()
-    running = tasks.awaited(supervisor.run(), "supervisor")
+    running = [tasks.awaited(process.run(), "supervisor") for process in processes]
+
+    def end() -> None:
+        for task in running:
+            task.cancel()
+
+    def drain() -> None:
+        for process in processes:
+            process.drain()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, running.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
-        await running
+        loop.add_signal_handler(number, end)
+    loop.add_signal_handler(signal.SIGUSR1, drain)
+    try:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*running)
+    finally:
+        end()
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 def make_gateway(
     settings: Settings,
-    link: EngineLink,
-    supervisor: ChildProcess | None,
+    engines: Engines,
     voice: VoiceLink | None = None,
     traces: Traces | None = None,
 ) -> Gateway:
@@ -361,26 +418,21 @@ def make_gateway(
             wall_s=time.time(),
             stopwatch=time.perf_counter_ns,
             speaks=voice is not None and voice.status.speaks,
-            model=None if link.ready is None else link.ready.model,
+            model=None if engines.ready is None else engines.ready.model,
             observer=hub if traces is None else Observers(hub, traces),
         )
 
-    def engine_restarts() -> int:
-        return supervisor.restarts if supervisor is not None else link.counters.losses
-
     def page() -> MetricsPage:
         nonlocal restarts_counted
-        metrics.engine_up.set(link.is_ready)
-        metrics.engine_restarts.inc(engine_restarts() - restarts_counted)
-        restarts_counted = engine_restarts()
-        if link.stats is not None:
-            metrics.engine(link.stats)
+        metrics.engine_up.set(engines.is_ready)
+        metrics.engine_restarts.inc(engines.restarts - restarts_counted)
+        restarts_counted = engines.restarts
+        if (stats := engines.stats) is not None:
+            metrics.engine(stats)
         return metrics.page()
 
     resumes = ResumeMetrics(metrics.registry)
-    gateway = Gateway(
-        settings, link, make_session, page, engine_restarts, voice, resumes, hub, metrics
-    )
+    gateway = Gateway(settings, engines, make_session, page, voice, resumes, hub, metrics)
     register(metrics.registry, gateway)
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
@@ -390,7 +442,7 @@ def register(registry: CollectorRegistry, gateway: Gateway) -> None:
     """What others count anyway, for `/metrics` to show."""
 
     def refused() -> dict[str, float]:
-        stats = gateway.link.stats
+        stats = gateway.engines.stats
         by_engine = 0 if stats is None else stats.sessions_refused
         return {"gateway": gateway.sessions_refused, "engine": by_engine}
 
@@ -403,6 +455,7 @@ def register(registry: CollectorRegistry, gateway: Gateway) -> None:
     ):
         registry.register(CountsCollector(family, look))
     registry.register(LagCollector(gateway.loop_lag))
+    registry.register(EnginesCollector(gateway.engines))
     registry.register(BuildCollector(lambda: gateway.model_name))
 
 

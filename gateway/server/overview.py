@@ -15,7 +15,7 @@ from headstart.gateway.config import Settings
 from headstart.gateway.connection.registry import SessionEntry, SessionRegistry
 from headstart.gateway.connection.runner import SessionRunner
 from headstart.gateway.dashboard.hub import Hub, SessionView
-from headstart.gateway.engine_link import EngineLink
+from headstart.gateway.engines.engines import Engines
 from headstart.gateway.telemetry.loop_lag import LoopLag
 from headstart.gateway.telemetry.metrics import Metrics
 
@@ -53,7 +53,7 @@ class Watched(Protocol):
     """What an overview needs of the gateway (`headstart.gateway.server.app.Gateway`)."""
 
     settings: Settings
-    link: EngineLink
+    engines: Engines
     runners: dict[str, SessionRunner]
     registry: SessionRegistry
     loop_lag: LoopLag
@@ -108,6 +108,7 @@ class Overview:
             "sessions": self._sessions(),
             "rows": [self._row(entry) for entry in self._gateway.registry],
             "engine": self._engine(),
+            "engines": self._gateway.engines.body(),
             "kv": self._kv(),
             "loop_lag": {
                 "p50_ms": lag.p50_ms,
@@ -142,6 +143,7 @@ class Overview:
         return {
             "id": entry.session_id,
             "transport": view.transport,
+            "engine": self._gateway.engines.engine_of(entry.session_id),
             "state": entry.core.state(self._now_ns()),
             "age_s": round((now_ms - view.opened_ms) / 1000, 3),
             "turns": view.turns,
@@ -161,10 +163,10 @@ class Overview:
     # --- engine ----------------------------------------------------------------------------------
 
     def _engine(self) -> Json:
-        link = self._gateway.link
-        stats = link.stats
+        engines = self._gateway.engines
+        stats = engines.stats
         return {
-            "state": str(link.state),
+            "state": engines.state,
             "restarts": self._gateway.engine_restarts,
             "rss_bytes": None if stats is None else stats.rss_bytes,
             "sessions": None if stats is None else stats.sessions,
@@ -177,7 +179,7 @@ class Overview:
         }
 
     def _kv(self) -> Json | None:
-        stats = self._gateway.link.stats
+        stats = self._gateway.engines.stats
         if stats is None:
             return None
         return {

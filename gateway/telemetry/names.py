@@ -199,6 +199,25 @@ ENGINE_UP = Family("headstart_engine_up", "gauge", "1 while the engine takes wor
 ENGINE_RESTARTS = Family(
     "headstart_engine_restarts", "counter", "Times the engine was started again"
 )
+ENGINE_STATE = Family(
+    "headstart_engine_state",
+    "gauge",
+    "1 for the state that an engine is in, by engine and state: ready, draining, refused, loading, "
+    "lost, waiting or drained",
+    ("engine", "state"),
+)
+ENGINE_SESSIONS = Family(
+    "headstart_engine_sessions", "gauge", "Sessions that an engine holds, by engine", ("engine",)
+)
+ENGINE_KV_USED = Family(
+    "headstart_engine_kv_used_ratio", "gauge", "Share of an engine's KV cache in use", ("engine",)
+)
+ENGINE_LOSSES = Family(
+    "headstart_engine_losses", "counter", "Times an engine was lost, by engine", ("engine",)
+)
+SESSIONS_MOVED = Family(
+    "headstart_sessions_moved", "counter", "Sessions that went on at another engine"
+)
 ENGINE_RSS = Family("headstart_engine_rss_bytes", "gauge", "Memory of the engine's process")
 ENGINE_STEP = Family(
     "headstart_engine_step_seconds",

@@ -19,6 +19,7 @@ from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.config import Settings, load
 from headstart.gateway.connection.pending import PendingLimits
 from headstart.gateway.engine_link import EngineLink, private_endpoint
+from headstart.gateway.engines.engines import Engines
 from headstart.gateway.protocol.session_config import SessionUpdate
 from headstart.gateway.server.app import Gateway
 from headstart.gateway.server.http_server import GatewayServer
@@ -204,7 +205,7 @@ async def running_gateway(
 
     with private_endpoint() as endpoint, bind("127.0.0.1", 0) as sock:
         link = EngineLink(endpoint)
-        gateway = Gateway(settings, link, make, Metrics().page)
+        gateway = Gateway(settings, Engines.single(link), make, Metrics().page)
         gateway.calls = Calls(gateway, CallMetrics(CollectorRegistry()))
         server = GatewayServer(uvicorn_config(settings, gateway), gateway, limits)
         link.start()

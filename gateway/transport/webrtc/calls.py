@@ -69,7 +69,7 @@ class Sessions(Protocol):
     secrets: ClientSecrets
     registry: SessionRegistry
 
-    def refuse_http(self, key_id: str = "", sockets: int = 0) -> Response | None:
+    def refuse_http(self, admitted: Admitted, sockets: int = 0) -> Response | None:
         """The error response if no session can be opened; None if one can."""
 
     def new_session(self) -> tuple[str, SessionCore]:
@@ -132,7 +132,7 @@ class Calls:
     async def create(self, request: Request) -> Response:
         token = request.headers.get(RESUME_HEADER)
         owner = admitted_of(request.scope)
-        refused = self._gateway.refuse_http(owner.key_id) if token is None else None
+        refused = self._gateway.refuse_http(owner) if token is None else None
         if refused is not None:
             return refused
         try:
@@ -141,7 +141,7 @@ class Calls:
                 return await self._resume(call_request, token, owner, request)
             # The last slot may have been taken while the body arrived.
             sockets = aiortc_hooks.sockets_of(call_request.offer.transports, self._ice_servers)
-            refused = self._gateway.refuse_http(owner.key_id, sockets)
+            refused = self._gateway.refuse_http(owner, sockets)
             return refused if refused is not None else await self._answer(call_request, owner)
         except FatalProtocolError as error:  # about the token
             return _failed(409 if error.code == errors.RESUME_IN_USE else 404, error)
@@ -237,7 +237,9 @@ class Calls:
         return self._begin(call, entry, answer, owner)
 
     def _call(self, call_request: _CallRequest) -> Call:
-        call_id = f"rtc_{secrets.token_hex(12)}"
+        # The gateway's name, for a load balancer to find it again by.
+        name = self._gateway.settings.gateway_name
+        call_id = "_".join(filter(None, ("rtc", name, secrets.token_hex(12))))
         return Call(call_id, self._ice_servers, self.metrics, call_request.offer.sdp)
 
     def _begin(self, call: Call, entry: SessionEntry, answer: str, owner: Admitted) -> Response:

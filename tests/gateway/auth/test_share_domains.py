@@ -54,7 +54,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[api.Open]:
             told.append(command)
         return True
 
-    monkeypatch.setattr("headstart.gateway.engine_link.EngineLink.send", send)
+    monkeypatch.setattr("headstart.gateway.engines.engines.Engines.send", send)
     return told
 
 

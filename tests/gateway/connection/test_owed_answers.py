@@ -126,7 +126,12 @@ class Rig:
         patch.setattr(runners, "PARSER", SimpleNamespace(run=self._parse))
         patch.setattr(DECODERS, "run", self._decode)
         link = SimpleNamespace(
-            is_ready=True, ready=None, send=lambda _: True, attach=self._attach, detach=lambda _: 0
+            is_ready=True,
+            has_room=True,
+            ready=None,
+            send=lambda _: True,
+            attach=self._attach,
+            detach=lambda _: 0,
         )
         settings = load(flags={"port": 0, "resume_s": 30})
         self.gateway = Gateway(settings, link, self._make, Metrics().page)  # type: ignore[arg-type]

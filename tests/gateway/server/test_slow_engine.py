@@ -16,6 +16,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from headstart.gateway.config import load
 from headstart.gateway.engine_link import EngineLink, LinkState, private_endpoint
+from headstart.gateway.engines.engines import Engines
 from headstart.gateway.server.http_server import GatewayServer
 from headstart.gateway.server.main import bind, make_gateway, url_of, uvicorn_config
 from tests.gateway.shell_fakes import WAIT_S, fake_engine, receive, until
@@ -32,7 +33,7 @@ async def serving() -> AsyncIterator[tuple[EngineLink, str]]:
     settings = load(flags={"port": 0, "drain_s": 0.1})
     with private_endpoint() as endpoint, bind("127.0.0.1", 0) as sock:
         link = EngineLink(endpoint)
-        gateway = make_gateway(settings, link, None)
+        gateway = make_gateway(settings, Engines.single(link))
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         link.start()
         running = asyncio.create_task(server.serve(sockets=[sock]))

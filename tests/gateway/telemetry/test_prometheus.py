@@ -18,8 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from websockets.sync.client import connect
 
 from headstart.gateway.telemetry import alerts, grafana, monitoring
+from tests.debian_tools import PROMETHEUS
 from tests.gateway.server.test_main import Server, ask, next_event, server, until
-from tests.gateway.telemetry import prometheus_package
 
 RULES = "headstart-alerts.yml"
 STEPS = 60  # of 15 s, in virtual time
@@ -29,7 +29,8 @@ Json = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def tools() -> tuple[Path, Path]:
-    return prometheus_package.ensure()
+    prometheus, promtool = PROMETHEUS.ensure()
+    return prometheus, promtool
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,158 @@
+"""The runs of `headstart bench simulate`, and a row of numbers for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headstart.benchmarks import report
+from headstart.benchmarks.simulation.costs import (
+    CPU,
+    CPU_CORE_USD_PER_HOUR,
+    H100,
+    H200,
+    L40S,
+    NodeKind,
+)
+from headstart.benchmarks.simulation.policies import PLACEMENTS, Policy
+from headstart.benchmarks.simulation.world import Failure, Setup, Straggler, World
+
+EARS_CORES = 2  # that `costs.EARS` was measured on
+TARGET_P95_MS = 800.0  # of the first token, 500 ms of silence included: what a node is sized for
+GRIDS: dict[str, tuple[int, ...]] = {
+    "cpu": (1, 2, 3, 4, 5, 6, 8),
+    "l40s": (10, 20, 30, 40, 60, 80, 120),
+    "h100": (50, 100, 200, 300, 400, 500, 600, 800),
+    "h200": (50, 100, 200, 300, 400, 500, 600, 800),
+}
+"""Sessions on one node, for the sizing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One run: `about` says what it shows."""
+
+    about: str
+    setup: Setup
+
+
+def row_of(about: str, world: World) -> dict[str, Any]:
+    """The numbers of a run that is over."""
+    setup, tally = world.setup, world.tally
+    first = tally.first_token_ms
+    nodes = list(world.nodes.values())
+    run_hours = setup.seconds / 3600
+    ears_usd = 0.0
+    if not setup.kind.ears_here:
+        ears_usd = tally.ears_s / 3600 * EARS_CORES * CPU_CORE_USD_PER_HOUR
+    usd = setup.nodes * setup.kind.usd_per_hour * run_hours + ears_usd
+    computed = sum(node.prefilled for node in nodes)
+    return {
+        "about": about,
+        "kind": setup.kind.name,
+        "policy": setup.policy.name,
+        "sessions": setup.sessions,
+        "nodes": setup.nodes,
+        "first_token_ms_p50": _at(first, 50),
+        "first_token_ms_p95": _at(first, 95),
+        "first_token_ms_p99": _at(first, 99),
+        "cold_first_token_ms_p50": _at(tally.cold_first_token_ms, 50),
+        "turns": tally.begun,
+        "answered": tally.answered,
+        "refused_share": _share(tally.arrivals_refused, tally.arrivals),
+        "refused_turn_share": _share(tally.refused, tally.begun),
+        "cut_share": _share(tally.cut, tally.begun),
+        "moved_share": _share(tally.moved, tally.sessions),
+        "busy_share": round(
+            sum(node.busy_ns for node in nodes) / len(nodes) / setup.seconds / 1e9, 3
+        ),
+        "computed_per_needed": round(computed / max(tally.needed_tokens, 1), 2),
+        "usd_session_hour": round(usd / max(tally.session_s / 3600, 1e-9), 4),
+    }
+
+
+def _at(values: Sequence[float], percent: float) -> float | None:
+    return round(report.percentile(values, percent), 1) if values else None
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+def run_case(case: Case) -> dict[str, Any]:
+    setup = case.setup
+    report.say(f"{case.about}: {setup.sessions} sessions, {setup.nodes} {setup.kind.name}")
+    world = World(setup)
+    world.run()
+    return row_of(case.about, world)
+
+
+# --- which runs ----------------------------------------------------------------------------------
+
+
+def scale_cases(seed: int) -> Iterator[Case]:
+    """From ten sessions to ten thousand, with everything in order."""
+    sizes = [(CPU, 2, 1), (CPU, 20, 10), (L40S, 300, 10), (H100, 10, 1), (H100, 100, 1)]
+    sizes += [(H100, 1_000, 5), (H100, 1_000, 10), (H100, 10_000, 50), (H100, 10_000, 200)]
+    sizes += [(H200, 10_000, 50)]
+    for kind, sessions, nodes in sizes:
+        yield Case("scale", Setup(kind, nodes, sessions, seed=seed))
+
+
+def policy_cases(seed: int) -> Iterator[Case]:
+    """1,000 sessions on ten H100, of which one dies for 15 s and one is slow for 20 s."""
+    trouble = Setup(
+        H100,
+        nodes=10,
+        sessions=1_000,
+        seed=seed,
+        failures=(Failure(3, 30, 45),),
+        stragglers=(Straggler(7, 30, 50),),
+    )
+    yield Case("all in order", replace(trouble, failures=(), stragglers=()))
+    yield Case("one node dies", replace(trouble, stragglers=()))
+    yield Case("one node is slow", replace(trouble, failures=()))
+    for ahead in (True, False):
+        for placement in PLACEMENTS:
+            policy = Policy(placement=placement, ahead=ahead)
+            yield Case("one dies, one is slow", replace(trouble, policy=policy))
+
+
+def overload_cases(seed: int) -> Iterator[Case]:
+    """Three times as many sessions as the nodes are sized for."""
+    for kind in (CPU, H100):
+        for admission in (True, False):
+            policy = Policy(admission=admission)
+            sessions = 3 * 2 * kind.capacity
+            yield Case("overload", Setup(kind, 2, sessions, policy=policy, seed=seed))
+
+
+def day_cases(seed: int) -> Iterator[Case]:
+    """A day in four minutes: a fifth of the people at night, all of them at noon."""
+    yield Case("a day", Setup(H100, 5, 1_000, seconds=240, diurnal=True, seed=seed))
+
+
+def sizing(seed: int, kinds: Sequence[NodeKind] = (CPU, L40S, H100, H200)) -> Iterator[Case]:
+    """One node with more and more sessions, which nobody refuses."""
+    for kind in kinds:
+        for ahead in (True, False):
+            for sessions in GRIDS[kind.name]:
+                policy = Policy(ahead=ahead, admission=False)
+                yield Case("sizing", Setup(kind, 1, sessions, policy=policy, seed=seed))
+
+
+def sizes(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the sizing's rows, for each kind and policy: the most sessions within the target, what
+    they wait, and what an hour of one costs."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    over: set[tuple[str, str]] = set()
+    for row in rows:
+        key = (row["kind"], row["policy"])
+        p95 = row["first_token_ms_p95"]
+        if p95 is None or p95 > TARGET_P95_MS:
+            over.add(key)
+        elif key not in over:
+            found[key] = row
+    keys = ("kind", "policy", "sessions", "first_token_ms_p95", "busy_share", "usd_session_hour")
+    return [{key: row[key] for key in keys} for row in found.values()]

@@ -1,0 +1,158 @@
+"""CURVE keys of the connection between a gateway and engines on other hosts (ZeroMQ's RFC 26).
+
+Each host has a folder, made by `headstart keys`:
+
+    gateway/own.key_secret     the gateway's pair
+    gateway/engines/NAME.key   public key of an engine that may connect, by the engine's name
+    NAME/own.key_secret        that engine's pair
+    NAME/gateway.key           the gateway's public key
+
+The files are pyzmq's certificates. Secret ones can be read by their owner only. The connection is
+encrypted, and each side knows the other: an engine talks to no other gateway, and a gateway accepts
+no engine whose public key is not in its folder.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+import zmq.auth
+
+OWN, GATEWAY, ENGINES = "own", "gateway", "engines"
+NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+"""Names of engines and gateways: they are parts of file names, tokens, labels and URLs."""
+LOOPBACK_NAMES = ("localhost",)
+
+
+class BadKeys(Exception):
+    """Keys that cannot be used or made, or an address that needs some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One host's pair, as ZeroMQ's Z85 text."""
+
+    public: bytes
+    secret: bytes = field(repr=False)
+
+
+def make_keys(folder: Path, engines: Iterable[str]) -> list[Path]:
+    """Make what is missing of a gateway's folder and of one folder for each engine; returns the
+    folders that were made. Existing keys stay. Raises `BadKeys`."""
+    names = list(engines)
+    for name in names:
+        if NAME.fullmatch(name) is None or name == GATEWAY:
+            raise BadKeys(
+                f"an engine cannot be called {name!r}: expected up to 32 of a-z, 0-9 and inner "
+                f"hyphens, and not {GATEWAY!r}"
+            )
+    try:
+        made = [host for name in (GATEWAY, *names) if _make_pair(host := folder / name)]
+        accepted = folder / GATEWAY / ENGINES
+        accepted.mkdir(mode=0o700, exist_ok=True)
+        for name in names:
+            shutil.copyfile(folder / name / f"{OWN}.key", accepted / f"{name}.key")
+            shutil.copyfile(folder / GATEWAY / f"{OWN}.key", folder / name / f"{GATEWAY}.key")
+    except OSError as error:
+        raise BadKeys(f"cannot write keys: {error}") from error
+    return made
+
+
+def _make_pair(host: Path) -> bool:
+    """Whether the pair was not there. The secret file is never readable by others, not even while
+    it is written: it is made in a folder of mode 0700."""
+    if (host / f"{OWN}.key_secret").is_file():
+        return False
+    host.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=host, prefix=".new-") as private:
+        for file in map(Path, zmq.auth.create_certificates(private, OWN)):
+            file.chmod(0o600 if file.suffix == ".key_secret" else 0o644)
+            file.replace(host / file.name)
+    return True
+
+
+def own_pair(folder: Path) -> Pair:
+    """Raises `BadKeys`: no such file, no key in it, or others may read it."""
+    file = folder / f"{OWN}.key_secret"
+    public, secret = _read(file)
+    if secret is None:
+        raise BadKeys(f"{file}: has no secret key; `headstart keys` makes one")
+    if file.stat().st_mode & 0o077:
+        raise BadKeys(f"{file}: others may read it; expected mode 0600")
+    return Pair(public, secret)
+
+
+def gateways_key(folder: Path) -> bytes:
+    """The public key of an engine's gateway. Raises `BadKeys`."""
+    return _read(folder / f"{GATEWAY}.key")[0]
+
+
+def accepted_engines(folder: Path) -> dict[bytes, str]:
+    """Names of the engines that a gateway accepts, by public key. Read anew for each connection, so
+    that a key may be added or removed while the gateway runs. Raises `BadKeys`."""
+    found = {}
+    for file in sorted((folder / ENGINES).glob("*.key")):
+        if NAME.fullmatch(file.stem) is not None:
+            found[_read(file)[0]] = file.stem
+    return found
+
+
+def _read(file: Path) -> tuple[bytes, bytes | None]:
+    try:
+        public, secret = zmq.auth.load_certificate(file)
+    except (OSError, ValueError) as error:
+        raise BadKeys(f"{file}: is no key file ({error}); `headstart keys` makes them") from error
+    for key in (public, secret):
+        if key is not None and len(key) != 40:
+            raise BadKeys(f"{file}: a key has {len(key)} characters; expected 40")
+    return public, secret
+
+
+def unlock(socket: zmq.Socket[Any], endpoint: str, folder: Path | None) -> None:
+    """Set an engine's keys on its socket before it connects. Raises `BadKeys`."""
+    check_address(endpoint, folder)
+    if folder is None:
+        return
+    pair = own_pair(folder)
+    socket.curve_publickey, socket.curve_secretkey = pair.public, pair.secret
+    socket.curve_serverkey = gateways_key(folder)
+
+
+def check_address(endpoint: str, folder: Path | None) -> None:
+    """Raises `BadKeys` for an address beyond this machine without keys: whoever reaches it could
+    read and forge conversations."""
+    if folder is None and not is_local(endpoint):
+        raise BadKeys(
+            f"{endpoint} can be reached from other machines, and the connection between gateway "
+            "and engine would be neither encrypted nor authenticated: make keys with `headstart "
+            "keys` and name their folder in engine_keys (docs/many_engines.md)"
+        )
+
+
+def is_local(endpoint: str) -> bool:
+    """Whether an address is of this machine only: ipc, or tcp on loopback."""
+    scheme, _, rest = endpoint.partition("://")
+    if scheme != "tcp":
+        return True
+    host = rest.rpartition(":")[0].strip("[]").lower()
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host in LOOPBACK_NAMES
+
+
+def machine_id() -> str:
+    """Which machine's monotonic clock this process reads: Linux's boot id; empty if unknown."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return f"{os.uname().nodename}" if hasattr(os, "uname") else ""

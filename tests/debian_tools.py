@@ -1,0 +1,92 @@
+"""Programs for tests that are no Python packages: the system's, or Debian's packages, unpacked in
+the user's cache, for which nobody has to be root.
+
+`python -m tests.debian_tools` fetches all of them; a test that needs one fetches it too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headstart" / "tools"
+FETCH_TIMEOUT_S = 300
+
+
+class ToolError(RuntimeError):
+    """There is no such program, and none can be fetched."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """`packages`: the one of the same name first, then libraries that a small system lacks;
+    `programs`: their paths in it; `for_what`: of the tests."""
+
+    packages: tuple[str, ...]
+    programs: tuple[str, ...]
+    for_what: str
+
+    @property
+    def folder(self) -> Path:
+        return CACHE / self.packages[0]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """For programs from the cache, whose libraries lie beside them."""
+        libraries = [str(path) for path in sorted(self.folder.glob("usr/lib/*-linux-gnu"))]
+        return os.environ | ({"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {})
+
+    def ensure(self) -> list[Path]:
+        """The programs. Raises ToolError, never skips."""
+        names = [Path(program).name for program in self.programs]
+        path = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin"))
+        found = [shutil.which(name, path=path) for name in names]
+        if all(found):
+            return [Path(str(program)) for program in found]
+        programs = [self.folder / program for program in self.programs]
+        if not all(program.is_file() for program in programs):
+            self._fetch()
+        return programs
+
+    def _fetch(self) -> None:
+        name = self.packages[0]
+        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+            raise ToolError(
+                f"the tests of {self.for_what} need {name} on the path "
+                f"(Debian: apt-get install {name})"
+            )
+        print(f"headstart: fetching {name} for tests (once)", flush=True)
+        folder = self.folder
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        if not _run(folder, "apt-get", "download", "-qq", *self.packages):
+            _run(folder, "apt-get", "update", "-qq")  # lists that are old, or not there yet
+            _run(folder, "apt-get", "download", "-qq", *self.packages, must=True)
+        for package in folder.glob("*.deb"):
+            _run(folder, "dpkg", "-x", package.name, ".", must=True)
+            package.unlink()
+
+
+def _run(folder: Path, *command: str, must: bool = False) -> bool:
+    done = subprocess.run(
+        command, cwd=folder, timeout=FETCH_TIMEOUT_S, capture_output=True, text=True, check=False
+    )
+    if must and done.returncode != 0:
+        raise ToolError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+    return done.returncode == 0
+
+
+PROMETHEUS = Tool(("prometheus",), ("usr/bin/prometheus", "usr/bin/promtool"), "metrics")
+HAPROXY = Tool(
+    ("haproxy", "liblua5.3-0", "libopentracing-c-wrapper0", "libopentracing1", "libpcre2-8-0"),
+    ("usr/sbin/haproxy",),
+    "several gateways",
+)
+
+
+if __name__ == "__main__":
+    for tool in (PROMETHEUS, HAPROXY):
+        print(*tool.ensure())
