@@ -15,6 +15,7 @@ from headstart.benchmarks.simulation.costs import (
     L40S,
     NodeKind,
 )
+from headstart.benchmarks.simulation.people import LIVE
 from headstart.benchmarks.simulation.policies import PLACEMENTS, Policy
 from headstart.benchmarks.simulation.world import Failure, Setup, Straggler, World
 
@@ -27,6 +28,11 @@ GRIDS: dict[str, tuple[int, ...]] = {
     "h200": (50, 100, 200, 300, 400, 500, 600, 800),
 }
 """Sessions on one node, for the sizing."""
+
+
+MEASURED_LIVE = {4: (599.0, 919.0)}
+"""docs/numbers.md: first token p50 and p95, ms, by speakers, `headstart bench live --sessions 4` on
+idle cores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +101,38 @@ def scale_cases(seed: int) -> Iterator[Case]:
     """From ten sessions to ten thousand, with everything in order."""
     sizes = [(CPU, 2, 1), (CPU, 20, 10), (L40S, 300, 10), (H100, 10, 1), (H100, 100, 1)]
     sizes += [(H100, 1_000, 5), (H100, 1_000, 10), (H100, 10_000, 50), (H100, 10_000, 200)]
-    sizes += [(H200, 10_000, 50)]
+    sizes += [(H200, 1_000, 5)]
     for kind, sessions, nodes in sizes:
         yield Case("scale", Setup(kind, nodes, sessions, seed=seed))
+
+
+def live_cases(seed: int) -> Iterator[Case]:
+    """The speakers of `headstart bench live`, for comparison with what it measured."""
+    policy = Policy(admission=False)
+    for sessions in (1, 2, 4, 6):
+        setup = Setup(CPU, 1, sessions, seconds=300, people=LIVE, policy=policy, seed=seed)
+        yield Case("live", setup)
+
+
+def validation(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How far the rows of `live_cases` are from what was measured, as shares."""
+    found = []
+    for row in rows:
+        if row["about"] != "live" or row["sessions"] not in MEASURED_LIVE:
+            continue
+        for key, measured_ms in zip(("p50", "p95"), MEASURED_LIVE[row["sessions"]], strict=True):
+            simulated_ms = row[f"first_token_ms_{key}"]
+            off = round(simulated_ms / measured_ms - 1, 3)
+            found.append(
+                {
+                    "sessions": row["sessions"],
+                    "at": key,
+                    "measured_ms": measured_ms,
+                    "simulated_ms": simulated_ms,
+                    "off_share": off,
+                }
+            )
+    return found
 
 
 def policy_cases(seed: int) -> Iterator[Case]:
