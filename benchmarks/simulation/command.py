@@ -23,7 +23,7 @@ from headstart.benchmarks.simulation.costs import CPU, EARS, KINDS
 from headstart.benchmarks.simulation.people import DEFAULT
 from headstart.benchmarks.simulation.pictures import svg
 from headstart.benchmarks.simulation.rows import Case
-from headstart.benchmarks.simulation.world import Setup
+from headstart.benchmarks.simulation.setup import Setup
 
 
 def run(

@@ -17,7 +17,8 @@ from headstart.benchmarks.simulation.costs import (
 )
 from headstart.benchmarks.simulation.people import LIVE
 from headstart.benchmarks.simulation.policies import PLACEMENTS, Policy
-from headstart.benchmarks.simulation.world import Failure, Setup, Straggler, World
+from headstart.benchmarks.simulation.setup import Failure, Setup, Straggler
+from headstart.benchmarks.simulation.world import World
 
 EARS_CORES = 2  # that `costs.EARS` was measured on
 TARGET_P95_MS = 800.0  # of the first token, 500 ms of silence included: what a node is sized for
