@@ -106,7 +106,7 @@ class Engine:
 
     def receive(self, command: api.Command) -> None:
         """Take one command of any session. Never raises for what the peer did wrong."""
-        assert not isinstance(command, api.Ping), "pings are answered by the link"
+        assert not isinstance(command, api.Ping | api.Leave), "these are answered by the link"
         session = self.sessions.get(command.session)
         waiting_bytes = session.commands.picture_bytes if session is not None else 0
         try:
@@ -124,7 +124,7 @@ class Engine:
 
     def _receive(self, command: api.Command) -> None:
         match command:
-            case api.Ping():
+            case api.Ping() | api.Leave():
                 raise AssertionError("unreachable: see receive")
             case api.Open():
                 self._open(command)

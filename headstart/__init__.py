@@ -3,7 +3,8 @@
 A command imports what it needs when it runs, so that `headstart --help` is fast. Commands of other
 packages (`bench`, `models`) are entry points and loaded only when they are called.
 
-May import: `gateway.config`, `gateway.errors`, `gateway.server`, `recordings`, `talk`, `top`.
+May import: `engine.api`, `gateway.config`, `gateway.errors`, `gateway.server`,
+`recordings`, `talk`, `top`.
 Never: imports torch, or the engine beyond `headstart.engine.api`.
 
 """

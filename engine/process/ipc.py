@@ -49,7 +49,7 @@ class GatewayLink:
         self.draining = False
         """Set from a signal handler: take no more sessions, and leave when the last one is gone."""
         self.left = False
-        """It was told to leave."""
+        """It was drained: its last session is gone, or its gateway is."""
         self._name = name
         self._told_draining = False
         self._met = False  # whether a gateway has completed the handshake
@@ -100,6 +100,7 @@ class GatewayLink:
             self.pump(wait_ms=0 if busy else IDLE_WAIT_MS)
             self._tell_draining()
             if self._orphaned():  # after `pump`, since a long step leaves pings unread
+                self.left = self.draining
                 break
             was_busy, busy = busy, engine.step()
             self._steps += busy

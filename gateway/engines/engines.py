@@ -154,7 +154,7 @@ class Engines:
         for member in self.members.values():
             member.link.start()
         if self._port is not None:
-            self._port.start(self.joined)
+            self._port.start(self.joined, self.members.keys())
 
     def close(self) -> None:
         for member in self.members.values():
@@ -189,6 +189,7 @@ class Engines:
             if member.child is None and member.link.state is LinkState.LOST
         ]
         for member in gone[: max(0, len(gone) - GONE_MAX + 1)]:
+            self._unseat(member)
             self._placer.remove(member.name)
             del self.members[member.name]
             self.totals.forget(member.name)

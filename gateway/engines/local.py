@@ -51,9 +51,10 @@ def shares(
     ]
     if len(cores) < engines:
         blocks = [()] * engines
+    seen = [gpus[i % len(gpus)] if len(gpus) > 1 else "" for i in range(engines)]
     return [
-        Share(block if pin else (), threads or len(block) or 1, gpus[i % len(gpus)] if len(gpus) > 1 else "")
-        for i, block in enumerate(blocks)
+        Share(block if pin else (), threads or len(block) or 1, gpu)
+        for block, gpu in zip(blocks, seen, strict=True)
     ]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import msgspec
@@ -102,6 +102,7 @@ class EnginePort:
         self._by_peer: dict[bytes, PeerWire] = {}
         self._by_name: dict[str, PeerWire] = {}
         self._refused: dict[bytes, None] = {}
+        self._reserved: frozenset[str] = frozenset()
         self._context = zmq.Context()
         self._zap: ThreadAuthenticator | None = None
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
@@ -133,10 +134,13 @@ class EnginePort:
         """Why no engine can connect; empty: one can."""
         return self._address.problem
 
-    def start(self, join: Callable[[PeerWire, str], None]) -> None:
+    def start(
+        self, join: Callable[[PeerWire, str], None], reserved: Collection[str] = ()
+    ) -> None:
         """Read from now on. `join`: called with the wire of an engine that is new, and its name; it
-        starts the wire's user."""
+        starts the wire's user. `reserved`: names that none of them may have."""
         self._join, self._loop = join, asyncio.get_running_loop()
+        self._reserved = frozenset(reserved)
         self._loop.add_reader(self._socket.fileno(), self._drain)
         self._loop.add_reader(self._monitor.fileno(), self._read_monitor)
         self._loop.call_soon(self._drain)
@@ -216,14 +220,11 @@ class EnginePort:
         if not isinstance(hello, api.Loading | api.Ready):
             return None  # of a peer that is gone or was refused
         name = self._name_of(hello.engine, message)
-        if hello.engine and api.NAME.fullmatch(hello.engine) is None:
-            return self._refuse(peer, name, "that is no name: expected a-z, 0-9 and inner hyphens")
         wire = self._by_name.get(name)
-        if wire is None and len(self._by_name) >= ENGINES_MAX:
-            return self._refuse(peer, name, f"{ENGINES_MAX} engines have connected already")
+        if (why := self._objection(hello.engine, name, wire)) is not None:
+            self._refuse(peer, name or hello.engine, why)
+            return None
         if wire is not None and wire.peer is not None:
-            if wire.user is not None and wire.user.silent_s < TAKEN_WITHIN_S:
-                return self._refuse(peer, name, "another engine has this name, and answers")
             self._gone(wire, "another process took its name")
         if wire is None:
             wire = self._by_name[name] = PeerWire(self)
@@ -238,11 +239,31 @@ class EnginePort:
         self._by_peer[peer] = wire
 
     def _name_of(self, given: str, message: zmq.Frame) -> str:
+        """Empty: its key is not accepted any more."""
         if self._keys is None:
             return given or "engine"
         key = str(message.get("User-Id")).encode()
-        holder = api.accepted_engines(self._keys).get(key, "removed")
-        return f"{holder}/{given}" if given and given != holder else holder
+        try:
+            holder = api.accepted_engines(self._keys).get(key, "")
+        except api.BadKeys as error:
+            log.error("no engine can connect: %s", error)
+            return ""
+        return f"{holder}/{given}" if holder and given and given != holder else holder
+
+    def _objection(self, given: str, name: str, wire: PeerWire | None) -> str | None:
+        """Why an engine is not met; None: it is."""
+        if given and api.NAME.fullmatch(given) is None:
+            return "that is no name: expected a-z, 0-9 and inner hyphens"
+        if not name:
+            return "its key was removed"
+        if name in self._reserved:
+            return "an engine of this gateway has this name"
+        if wire is None:
+            full = len(self._by_name) >= ENGINES_MAX
+            return f"{ENGINES_MAX} engines have connected already" if full else None
+        answers = wire.user is not None and wire.user.silent_s < TAKEN_WITHIN_S
+        taken = wire.peer is not None and answers
+        return "another engine has this name, and answers" if taken else None
 
     def _refuse(self, peer: bytes, name: str, why: str) -> None:
         """It gets no ping, so that it ends and is started again by whoever looks after it."""

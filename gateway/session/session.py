@@ -265,7 +265,7 @@ class Session:
                 self._pictures.pressure(event.level)
             case api.ImagesConsumed():
                 pass  # handled by the runner
-            case api.Loading() | api.Ready() | api.Stats():
+            case api.Loading() | api.Ready() | api.Draining() | api.Stats():
                 raise AssertionError(f"{type(event).__name__} belongs to no session")
             case _:
                 assert_never(event)

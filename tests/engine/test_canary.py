@@ -108,7 +108,7 @@ class Rig:
         """The commands in order, so many beats of the engine behind each; then to the end. A
         session is told nothing while it answers: what then follows would depend on the time."""
         for command, count in zip(commands, beats, strict=True):
-            assert not isinstance(command, api.Ping)
+            assert not isinstance(command, api.Ping | api.Leave)
             while self._answers(command.session):
                 self.engine.step()
             self.engine.receive(command)

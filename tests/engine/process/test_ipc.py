@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -36,9 +37,9 @@ def receive(socket: zmq.Socket[bytes]) -> api.Event:
     return api.decode_event(socket.recv())
 
 
-def serve(endpoint: str) -> tuple[ipc.GatewayLink, threading.Thread]:
+def serve(endpoint: str, name: str = "") -> tuple[ipc.GatewayLink, threading.Thread]:
     """An engine of scripted model services behind a real link, in a thread of its own."""
-    ours = ipc.GatewayLink(endpoint)
+    ours = ipc.GatewayLink(endpoint, name)
     bench = Bench()
     bench.engine._emit = ours.send
 
@@ -103,6 +104,49 @@ def test_garbage_is_logged_and_survived(tmp_path: Path) -> None:
         assert isinstance(receive(socket), api.Stats)
         ours.stopping = True
         thread.join(60)
+
+
+def test_an_engine_that_drains_says_so_and_leaves_when_told(tmp_path: Path) -> None:
+    """Also to a gateway that comes later. It works until it may leave."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        assert isinstance(receive(socket), api.Ready)
+        ours.draining = True
+        assert isinstance(receive(socket), api.Draining)
+    with gateway_socket(tmp_path) as (socket, _):
+        assert isinstance(receive(socket), api.Ready)
+        assert isinstance(receive(socket), api.Draining)
+        socket.send(api.encode(api.Ping(1)))
+        assert isinstance(receive(socket), api.Stats)
+        assert not ours.left
+        socket.send(api.encode(api.Leave()))
+        thread.join(60)
+        assert not thread.is_alive()
+        assert ours.left
+
+
+def test_an_engine_says_who_it_is(tmp_path: Path) -> None:
+    """Name, machine and process, for its gateway's pages and clock."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint, "gpu-0")
+        ready = receive(socket)
+        assert isinstance(ready, api.Ready)
+        assert (ready.engine, ready.pid) == ("gpu-0", os.getpid())
+        assert ready.machine == api.machine_id() != ""
+        socket.send(api.encode(api.Ping(1)))
+        stats = receive(socket)
+        assert isinstance(stats, api.Stats)
+        assert 0 < stats.now_ns <= time.monotonic_ns()
+        ours.stopping = True
+        thread.join(60)
+
+
+def test_an_address_of_others_is_not_used_without_keys(tmp_path: Path) -> None:
+    """Nor with keys that are not there."""
+    with pytest.raises(api.BadKeys, match="engine_keys"):
+        ipc.GatewayLink("tcp://192.0.2.1:7070")
+    with pytest.raises(api.BadKeys, match=r"own\.key_secret"):
+        ipc.GatewayLink("tcp://192.0.2.1:7070", keys=tmp_path)
 
 
 def test_an_engine_without_a_gateway_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,3 +34,13 @@ def test_no_secret_is_kept_in_the_clear() -> None:
     value = secrets.issue(None, 10, 0)
     assert value[3:].encode() not in b"".join(secrets._grants)
     assert value.startswith("ek_")
+
+
+def test_a_secret_names_its_gateway() -> None:
+    """Of several: for a load balancer to bring it back. The name is part of the secret."""
+    secrets = ClientSecrets("gw-1")
+    value = secrets.issue(None, 10, 0)
+    assert value.startswith("ek_gw-1_")
+    assert secrets.find(value, 1) is not None
+    assert secrets.find(value.replace("gw-1", "gw-2"), 1) is None
+    assert secrets.find(value.replace("gw-1_", ""), 1) is None

@@ -104,6 +104,22 @@ def _answering(running: RunningGateway) -> bool:
     return any(runner.answering for runner in running.gateway.runners.values())
 
 
+async def test_a_name_in_front_is_part_of_the_token() -> None:
+    """Of a gateway with a name: a token without it, or with another one, is unknown."""
+    async with running_gateway(gateway_name="gw-1") as running:
+        socket = await connect(running.ws_url)
+        token = await token_of(socket)
+        name, dot, secret = token.partition(".")
+        assert (name, dot, len(secret)) == ("gw-1", ".", 48)
+        cut(socket)
+        await until(lambda: any(e.resume_channel.is_detached for e in running.gateway.registry))
+        for wrong in (secret, f"gw-2.{secret}", f".{secret}"):
+            async with resuming(running, wrong) as thief:
+                assert await error_of(thief) == ("resume_token_unknown", 4000)
+        async with resuming(running, token) as again:
+            await receive(again, "resumed")
+
+
 async def test_the_same_token_from_a_second_place_is_refused() -> None:
     """While the first lives; it does not notice."""
     async with running_gateway() as running, connect(running.ws_url) as socket:

@@ -1,4 +1,4 @@
-"""`headstart serve --engines N`: real processes, the scripted engine, and kill -9."""
+"""Several engines of one server: real processes, the scripted engine, kill -9, and keys."""
 
 from __future__ import annotations
 
@@ -6,14 +6,26 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
+import pytest
 from websockets.sync.client import ClientConnection, connect
 
-from tests.gateway.server.test_main import WAIT_S, Server, ask, next_event, server, until
+from tests.gateway.server.test_main import (
+    WAIT_S,
+    Server,
+    ask,
+    free_port,
+    next_event,
+    server,
+    until,
+)
 
 SLOW = "engine_args=--delta-ms 150"
 WORDS = "This is an answer that comes word by word."
@@ -150,3 +162,68 @@ def test_no_session_is_opened_at_engines_that_all_drain() -> None:
             with contextlib.suppress(Exception):
                 connect(running.url.replace("http", "ws") + "/v1/realtime").close()
             assert running.status()["sessions"]["refused"] == 1
+
+
+def test_engines_of_elsewhere_join_by_the_commands_of_the_page(tmp_path: Path) -> None:
+    """`headstart keys`, a gateway without engines of its own, and two `headstart engine` with
+    their keys over TCP. One that is drained at its host ends there, with 0."""
+    headstart = [sys.executable, "-m", "headstart"]
+    keys = tmp_path / "keys"
+    subprocess.run([*headstart, "keys", str(keys), "a", "b"], check=True, stdout=subprocess.DEVNULL)
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    with contextlib.ExitStack() as stack:
+        own = ("--set", f"engine_endpoint={endpoint}", "--set", f"engine_keys={keys}/gateway")
+        running = stack.enter_context(server("--engines", "0", *own))
+        assert running.status()["engines"] == []
+        assert running.status()["engine"]["state"] == "waiting"
+        elsewhere = {}
+        for name in ("a", "b"):
+            argv = [*headstart, "engine", "--engine", "fake", "--engine-endpoint", endpoint]
+            argv += ["--set", f"engine_keys={keys}/{name}", "--set", SLOW]
+            elsewhere[name] = stack.enter_context(subprocess.Popen(argv))
+            stack.callback(elsewhere[name].kill)
+        until(lambda: states(running) == {"a": "ready", "b": "ready"})
+        with conversing(running, 2) as sockets:
+            assert {e["sessions"] for e in engines_of(running).values()} == {1}
+            elsewhere["a"].send_signal(signal.SIGUSR1)
+            until(lambda: states(running) == {"a": "draining", "b": "ready"})
+            for socket in sockets:
+                ask(socket)
+                assert text_of(next_event(socket, "response.done")) == WORDS
+        assert elsewhere["a"].wait(WAIT_S) == 0
+        until(lambda: states(running) == {"a": "drained", "b": "ready"})
+
+
+def test_what_the_dashboard_is_told() -> None:
+    """Each session's engine in its row, and all engines' states in a snapshot."""
+    with server("--engines", "2") as running:
+        until(lambda: all_ready(running, 2))
+        url = running.url.replace("http", "ws") + "/v1/dashboard"
+        with conversing(running, 2), connect(url) as feed:
+            snapshot = next_event(feed, "snapshot")
+        assert sorted(row["engine"] for row in snapshot["rows"]) == ["engine-1", "engine-2"]
+        told = [(engine["name"], engine["state"]) for engine in snapshot["engines"]]
+        assert told == [("engine-1", "ready"), ("engine-2", "ready")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["serve", "--engines", "0"], "engine_endpoint"),
+        (["serve", "--set", "engine_endpoint=tcp://0.0.0.0:7070"], "engine_keys"),
+        (["web", "--engine-endpoint", "tcp://0.0.0.0:7070"], "engine_keys"),
+        (["engine", "--engine-endpoint", "tcp://192.0.2.1:7070"], "engine_keys"),
+        (["serve", "--set", "gateway_name=A_b"], "gateway_name"),
+        (["keys", "/dev/null/x", "a"], "cannot write keys"),
+        (["keys", "x", "../a"], "cannot be called"),
+    ],
+)
+def test_what_cannot_be_is_named(arguments: list[str], named: str) -> None:
+    """Before anything is started: code 2, a sentence, and no traceback."""
+    argv = [sys.executable, "-m", "headstart", *arguments]
+    if arguments[0] in ("serve", "web"):
+        argv += ["--port", "0"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2, done.stderr
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr

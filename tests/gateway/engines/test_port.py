@@ -209,18 +209,18 @@ async def test_an_engine_without_the_right_key_cannot_connect(keys: Path, tmp_pa
 
 
 async def test_a_key_may_be_added_while_the_gateway_runs(keys: Path) -> None:
-    """The folder is read for each connection."""
+    """The folder is read for each connection, and an engine that was refused tries again."""
     accepted = keys / "gateway" / "engines" / "b.key"
     kept = accepted.read_text()
     accepted.unlink()
     async with (
         port(keys=keys / "gateway") as engines,
         connected(engines, "--keys", str(keys / "a")),
+        connected(engines, "--keys", str(keys / "b")),
     ):
         await until(lambda: "a" in states(engines))
         accepted.write_text(kept)
-        async with connected(engines, "--keys", str(keys / "b")):
-            await until(lambda: states(engines) == {"a": "ready", "b": "ready"})
+        await until(lambda: states(engines) == {"a": "ready", "b": "ready"})
 
 
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:*", "tcp://*:0", "tcp://192.0.2.1:7070"])

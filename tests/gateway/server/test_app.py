@@ -48,6 +48,57 @@ async def test_status_shows_loading_and_model() -> None:
         assert (await http.get("/v1/models")).json()["data"][0]["id"] == "fake"
 
 
+async def test_who_retires_takes_only_promised_sessions() -> None:
+    """No new ones, but for a secret issued before; what is there goes on. The end is told once,
+    when the last session is gone, and at once if there is none."""
+    told: list[str] = []
+    async with (
+        running_gateway(drain_s=0) as running,
+        fake_engine(running.link.endpoint),
+        httpx.AsyncClient(base_url=running.url) as http,
+    ):
+        await until(lambda: running.link.is_ready)
+        assert (await http.get("/ready")).status_code == 200
+        value = (await http.post("/v1/realtime/client_secrets", json={})).json()["value"]
+        async with connect(running.ws_url) as socket:
+            running.gateway.retire(lambda: told.append("the first"))
+            running.gateway.retire(lambda: told.append("the second"))
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(running.ws_url)
+            assert refused.value.response.status_code == 503
+            assert (await http.get("/ready")).status_code == 404
+            assert (await http.get("/healthz")).json()["gateway"] == "retiring"
+            headers = {"Authorization": f"Bearer {value}"}
+            async with connect(running.ws_url, additional_headers=headers) as promised:
+                await promised.send("kept")
+                assert (await receive(promised, "echo"))["text"] == "kept"
+            await socket.send("still here")
+            assert (await receive(socket, "echo"))["text"] == "still here"
+            assert told == []
+        await until(lambda: told)
+        assert told == ["the first"]
+    async with running_gateway() as running:
+        running.gateway.retire(lambda: told.append("at once"))
+        assert told[1:] == ["at once"]
+
+
+async def test_ready_is_for_new_sessions() -> None:
+    """503 without an engine, and when all places are taken; no key is needed to ask."""
+    async with (
+        running_gateway(max_sessions=1, api_keys="k" * 16) as running,
+        httpx.AsyncClient(base_url=running.url) as http,
+    ):
+        assert (await http.get("/ready")).status_code == 503
+        async with fake_engine(running.link.endpoint):
+            await until(lambda: running.link.is_ready)
+            assert (await http.get("/ready")).text == "ready\n"
+            headers = {"Authorization": f"Bearer {'k' * 16}"}
+            async with connect(running.ws_url, additional_headers=headers):
+                full = await http.get("/ready")
+                assert full.status_code == 503
+                assert full.text == "all 1 sessions of this server are in use\n"
+
+
 async def test_full_server_refuses_before_the_handshake() -> None:
     """The session over the limit gets 503 with reason and Retry-After; a freed slot is taken."""
     async with running_gateway(max_sessions=1) as running:

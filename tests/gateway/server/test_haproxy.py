@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -24,6 +23,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from tests.debian_tools import HAPROXY
+from tests.gateway.server.test_main import free_port
 from tests.gateway.shell_fakes import WAIT_S, receive
 from tests.gateway.transport.webrtc.peer import Peer, calling, post_offer, prepared
 from tests.gateway.transport.webrtc.peer import connect as connect_call
@@ -74,12 +74,6 @@ def gateway(name: str, *settings: str) -> Iterator[tuple[subprocess.Popen[str], 
             yield process, json.loads(process.stdout.readline())["url"]
         finally:
             process.kill()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-    return port
 
 
 @contextlib.asynccontextmanager

@@ -145,7 +145,7 @@ def test_procfile_starts_two_processes_that_find_each_other(tmp_path: Path) -> N
     environment = os.environ | {
         "HEADSTART_ENGINE": "fake",
         "HEADSTART_ENGINE_ENDPOINT": f"ipc://{tmp_path}/engine.sock",
-        "HEADSTART_PORT": str(_free_port()),
+        "HEADSTART_PORT": str(free_port()),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
     }
     url = f"http://127.0.0.1:{environment['HEADSTART_PORT']}/healthz"
@@ -171,7 +171,7 @@ def test_procfile_starts_two_processes_that_find_each_other(tmp_path: Path) -> N
     assert psutil.wait_procs(members, timeout=WAIT_S)[1] == []
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as sock:
         port: int = sock.getsockname()[1]
     return port
