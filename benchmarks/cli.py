@@ -93,7 +93,7 @@ def simulate(
     from headstart.benchmarks.simulation import command
     from headstart.benchmarks.simulation.costs import KINDS
     from headstart.benchmarks.simulation.policies import PLACEMENTS, Policy
-    from headstart.benchmarks.simulation.world import Setup
+    from headstart.benchmarks.simulation.setup import Setup
 
     if kind not in KINDS:
         raise typer.BadParameter(f"expected one of {', '.join(KINDS)}, got {kind!r}")

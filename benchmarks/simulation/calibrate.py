@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,9 +34,7 @@ def calibrate(model: str) -> Calibration:
     live = Live(model)
     report.say("timing steps")
     measured = [_fastest_ms(live, *shape) for shape in SHAPES]
-    rows = [(1.0, p, d, d * context) for p, d, context in SHAPES]
-    fitted, *_ = np.linalg.lstsq(np.array(rows), np.array(measured), rcond=None)
-    step_ms, prefill_ms, decode_ms, context_ms = (max(float(value), 0.0) for value in fitted)
+    step_ms, prefill_ms, decode_ms, context_ms = fit(SHAPES, measured)
     report.say("timing the recogniser")
     chunk_ms, short_ms = _hear(live, speech_of(SHORT_S))
     _, long_ms = _hear(live, speech_of(LONG_S))
@@ -49,6 +48,17 @@ def calibrate(model: str) -> Calibration:
     )
     ears = EarsCosts(round(chunk_ms, 1), round(short_ms - SHORT_S * per_s, 1), round(per_s, 2))
     return Calibration(kind, ears)
+
+
+def fit(
+    shapes: Sequence[tuple[int, int, int]], measured_ms: Sequence[float]
+) -> tuple[float, float, float, float]:
+    """`step_ms`, `prefill_ms`, `decode_ms` and `context_ms` (`costs`) that fit timed steps best.
+    None is negative."""
+    rows = [(1.0, prefill, decode, decode * context) for prefill, decode, context in shapes]
+    fitted, *_ = np.linalg.lstsq(np.array(rows), np.array(measured_ms), rcond=None)
+    step_ms, prefill_ms, decode_ms, context_ms = (max(float(value), 0.0) for value in fitted)
+    return step_ms, prefill_ms, decode_ms, context_ms
 
 
 def _fastest_ms(live: Live, prefill: int, decode: int, context: int) -> float:

@@ -4,7 +4,8 @@ Keys: rows (one for each run: about, kind, policy, sessions, nodes, first_token_
 _p99 from the last sample of speech with 500 ms of silence, cold_first_token_ms_p50 of sessions that
 had just moved, turns, answered, refused_share of arriving sessions, refused_turn_share, cut_share
 of turns, moved_share of sessions, busy_share of the nodes' time, computed_per_needed prefilled
-tokens, usd_session_hour), sizes (the most sessions of a node within `target_p95_ms`), costs (what a
+tokens, usd_session_hour), validation (rows of the speakers of `headstart bench live`, beside what
+that measured), sizes (the most sessions of a node within `target_p95_ms`), costs (what a
 step takes, with sources), people, seed. With `--calibrate`, the CPU's costs are measured first.
 """
 
@@ -22,7 +23,7 @@ from headstart.benchmarks.simulation.costs import CPU, EARS, KINDS
 from headstart.benchmarks.simulation.people import DEFAULT
 from headstart.benchmarks.simulation.pictures import svg
 from headstart.benchmarks.simulation.rows import Case
-from headstart.benchmarks.simulation.world import Setup
+from headstart.benchmarks.simulation.setup import Setup
 
 
 def run(
@@ -50,6 +51,7 @@ def run(
     result: dict[str, Any] = {
         "rows": rows,
         "sizes": cases.sizes(sized),
+        "validation": cases.validation(rows),
         "target_p95_ms": cases.TARGET_P95_MS,
         "costs": [asdict(KINDS[name] if name != kind.name else kind) for name in KINDS],
         "ears": asdict(ears),
@@ -64,6 +66,7 @@ def run(
 
 
 def _all(seed: int) -> Iterable[Case]:
+    yield from cases.live_cases(seed)
     yield from cases.scale_cases(seed)
     yield from cases.policy_cases(seed)
     yield from cases.overload_cases(seed)

@@ -14,21 +14,14 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from headstart.benchmarks.simulation.costs import EARS, EarsCosts, NodeKind
 from headstart.benchmarks.simulation.node import NS_PER_MS, Node, Owner
-from headstart.benchmarks.simulation.people import (
-    DEFAULT,
-    People,
-    Turn,
-    draw_session_s,
-    draw_turn,
-)
-from headstart.benchmarks.simulation.policies import DEFAULT as DEFAULT_POLICY
-from headstart.benchmarks.simulation.policies import Policy, placer_of
+from headstart.benchmarks.simulation.people import Turn, draw_session_s, draw_turn
+from headstart.benchmarks.simulation.person import Person, Tally
+from headstart.benchmarks.simulation.policies import placer_of
+from headstart.benchmarks.simulation.setup import Setup
 from headstart.benchmarks.simulation.streams import SimStream
 from headstart.engine import api, placement
 from headstart.engine.errors import NoRoom
@@ -45,98 +38,6 @@ RETRIES = 3  # of a session that was refused, before it stays away for a while
 AWAY_S = 30.0
 REPORT_S = 1.0  # between two reports of a node's load
 _PCM = bytes(2 * api.SAMPLE_RATE_HZ * CHUNK_MS // 1000)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A node is lost from `from_s` to `to_s`; its probe finds it after that."""
-
-    node: int
-    from_s: float
-    to_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Straggler:
-    """A node's steps take `times` as long from `from_s` to `to_s`."""
-
-    node: int
-    from_s: float
-    to_s: float
-    times: float = 3.0
-
-
-@dataclass(frozen=True, slots=True)
-class Setup:
-    """One run. Turns that begin in the first `warm_up_s` are not counted.
-
-    Attributes:
-        sessions: people who talk at the same time; with `diurnal`, at the busiest hour.
-        diurnal: the number of people goes from a fifth to all and back once during the run.
-    """
-
-    kind: NodeKind
-    nodes: int
-    sessions: int
-    seconds: float = 60.0
-    warm_up_s: float = 20.0
-    policy: Policy = DEFAULT_POLICY
-    people: People = DEFAULT
-    ears: EarsCosts = EARS
-    failures: Sequence[Failure] = ()
-    stragglers: Sequence[Straggler] = ()
-    diurnal: bool = False
-    seed: int = 1
-
-
-@dataclass(slots=True)
-class Tally:
-    """What happened to turns that count, and to sessions."""
-
-    first_token_ms: list[float] = field(default_factory=list)
-    cold_first_token_ms: list[float] = field(default_factory=list)  # of moved sessions
-    begun: int = 0
-    answered: int = 0
-    refused: int = 0
-    cut: int = 0
-    arrivals: int = 0
-    arrivals_refused: int = 0
-    sessions: int = 0  # placed
-    moved: int = 0
-    needed_tokens: int = 0
-    ears_s: float = 0.0
-    session_s: float = 0.0
-
-
-class Person:
-    """One session and who speaks in it."""
-
-    def __init__(self, seat: int, number: int, chance: Random, people: People) -> None:
-        self.seat, self.number, self.chance = seat, number, chance
-        self.name = f"session-{number}"
-        self.node: Node | None = None
-        self.stream: SimStream | None = None
-        self.context = people.system_tokens  # tokens of the conversation
-        self.version = 0
-        self.leaves_ns = 0
-        self.since_ns = 0
-        self.turn_number = 0  # events of earlier turns are ignored
-        self.turn: Turn | None = None
-        self.counts = False  # whether the turn is counted
-        self.open = False  # whether it has no outcome yet
-        self.speech_s = 0.0
-        self.ended_ns = 0  # when the speech ended, or will
-        self.endpoint_ns = 0
-        self.cold = False
-        self.preparing = False  # an answer is being computed, or was
-        self.drawn = 0  # tokens of the answer
-        self.first_ns = 0  # when its first token was there; 0: not yet
-        self.in_flight = False
-        self.words_done = 0.0
-
-    @property
-    def at_rest(self) -> bool:
-        return not self.in_flight and self.turn is None
 
 
 def len_of(stream: SimStream) -> int:

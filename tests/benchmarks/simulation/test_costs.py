@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headstart.benchmarks.simulation.calibrate import SHAPES, fit
 from headstart.benchmarks.simulation.costs import CPU, H100, H200, KINDS, L40S, NodeKind, step_ms
 
 # Output tokens a second of Llama 3.1 8B (FP8, one GPU) by tokens in and out: `TRT_OVERVIEW`.
@@ -54,3 +55,17 @@ def test_every_cost_has_a_source() -> None:
         assert kind.sources
         prefix = "headstart bench" if kind is CPU else "https://"
         assert all(source.startswith(prefix) for source in kind.sources)
+
+
+def test_calibration_finds_the_costs_of_steps_that_were_timed() -> None:
+    """From the shapes that it times, each with some noise."""
+    noise = (1.01, 0.99, 1.0, 1.01, 1.0, 0.99, 1.0)
+    timed = [
+        step_ms(CPU, prefill, decode, decode * context) * factor
+        for (prefill, decode, context), factor in zip(SHAPES, noise, strict=True)
+    ]
+    found = fit(SHAPES, timed)
+    assert found[0] == pytest.approx(CPU.step_ms, rel=0.3)
+    assert found[1] == pytest.approx(CPU.prefill_ms, rel=0.05)
+    assert found[2] == pytest.approx(CPU.decode_ms, rel=0.2)
+    assert found[3] < 0.005

@@ -12,15 +12,8 @@ from headstart.benchmarks.simulation.costs import CPU, H100, L40S, NodeKind
 from headstart.benchmarks.simulation.people import DEFAULT
 from headstart.benchmarks.simulation.policies import PLACEMENTS, Policy
 from headstart.benchmarks.simulation.rows import row_of
-from headstart.benchmarks.simulation.world import (
-    DETECT_MS,
-    ENDPOINT_MS,
-    GATEWAY_MS,
-    Failure,
-    Setup,
-    Straggler,
-    World,
-)
+from headstart.benchmarks.simulation.setup import Failure, Setup, Straggler
+from headstart.benchmarks.simulation.world import DETECT_MS, ENDPOINT_MS, GATEWAY_MS, World
 
 NO_WAIT_MS = ENDPOINT_MS + GATEWAY_MS
 
