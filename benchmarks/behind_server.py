@@ -12,6 +12,7 @@ from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities
 from headstart.engine.backends.llm_server.http_client import HttpClient
 from headstart.engine.backends.llm_server.probe import find_out
+from headstart.engine.backends.llm_server.servers import Known, Server, Servers
 from headstart.engine.config import EngineConfig
 from headstart.engine.engine import Engine
 from headstart.engine.interfaces import ModelServices, Pcm, View
@@ -82,10 +83,9 @@ class BehindServer:
         self.capabilities = changes(find_out(url, None, words.tokenizer))
         rendering = Rendering.of(words, self.capabilities)
         vocabulary = rendering.vocabulary(self.capabilities)
-        client = HttpClient(url)
-        self.backend = LlmServerBackend(
-            client, self.capabilities, vocabulary, time.monotonic_ns
-        )
+        client = HttpClient()
+        servers = Servers(client, [Server(url, Known(self.capabilities, vocabulary))])
+        self.backend = LlmServerBackend(client, servers, time.monotonic_ns)
         self.ears = ToldEars()
         services = ModelServices(
             chat=rendering.chat,

@@ -75,7 +75,8 @@ Llm = Annotated[
     list[str] | None,
     typer.Option(
         "--llm",
-        help="URL of an LLM server that decodes: vLLM, SGLang, llama.cpp (docs/backends.md).",
+        help="URL of an LLM server that decodes: vLLM, SGLang, llama.cpp (docs/backends.md). Give "
+        "it again for each of several.",
         metavar="URL",
         show_default="the model's own decoder",
     ),
@@ -303,15 +304,9 @@ def settings() -> None:
 def _llm_flags(
     urls: list[str] | None, model: str | None, key_env: str | None, tokenizer: str | None
 ) -> dict[str, Any]:
-    """Settings of the LLM server. Raises `ConfigError` for a second one."""
-    from headstart.gateway.errors import ConfigError
-
-    if urls and len(urls) > 1:
-        raise ConfigError(
-            [f"--llm {urls[1]!r}: one LLM server for each engine so far; {urls[0]!r} is given too"]
-        )
+    """Settings of the LLM servers."""
     flags = {"llm_model": model, "llm_key_env": key_env, "tokenizer": tokenizer}
-    return flags | {"llm": urls[0] if urls else None}
+    return flags | {"llm": " ".join(urls) if urls else None}
 
 
 def _ears_arguments(ears: str | None, language: str | None) -> list[str]:

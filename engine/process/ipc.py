@@ -169,6 +169,7 @@ class GatewayLink:
                 speculated_wasted=totals.speculated_wasted,
                 recent_steps=self._engine.steps.take(),
                 step_totals=self._engine.steps.totals(),
+                llm_servers=list(self._engine.parts.backend.status()),
             )
         )
 

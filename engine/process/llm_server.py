@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -16,12 +16,18 @@ import torch
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
 from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
-from headstart.engine.backends.llm_server.backend import LlmServerBackend, Vocabulary
+from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
 from headstart.engine.backends.llm_server.errors import LlmContextShort
 from headstart.engine.backends.llm_server.http_client import HttpClient
 from headstart.engine.backends.llm_server.messages import MessageMarks, TextTokens, messages_of
 from headstart.engine.backends.llm_server.probe import find_out, split_url
+from headstart.engine.backends.llm_server.servers import (
+    Known,
+    Servers,
+    Vocabulary,
+    find_servers,
+)
 from headstart.engine.chat.context_window import ANSWER_RESERVE_TOKENS
 from headstart.engine.chat.template import ChatFormat
 from headstart.engine.chat.tokenizer import Tokenizer
@@ -50,6 +56,8 @@ Report = Callable[[str, int, int], None]
 
 VOCABULARY = 1 << 48
 """Above all tokens of any server; there are no embeddings of ours."""
+JOIN_WAIT_S = 30.0
+"""For each reply of a server that comes back while the others serve."""
 LABELS_BYTES = 2_048
 ACCOUNT_BLOCK_TOKENS = 128
 ACCOUNT_BLOCKS_MAX = 16_384
@@ -157,10 +165,11 @@ def assemble_llm_server(
     native = config.backend != "reference" and default_backend() == "native"
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
-    base_url, key = split_url(server.url), server.key()
+    key = server.key()
     words = None if server.tokenizer is None else server_words(Path(server.tokenizer))
-    tokenizer = None if words is None else words.tokenizer
-    capabilities = find_out(base_url, server.model, tokenizer, key, report=report)
+    client = HttpClient(key)
+    servers = _servers(server, words, client, key, report)
+    capabilities = servers.capabilities
     context_tokens = min(capabilities.context_tokens, config.max_context_tokens)
     if server.window_tokens > context_tokens - ANSWER_RESERVE_TOKENS:
         raise LlmContextShort(server.window_tokens, context_tokens, ANSWER_RESERVE_TOKENS)
@@ -171,9 +180,7 @@ def assemble_llm_server(
     report("eyes", 0, 0)
     eyes = FrameLabeller.load(senses.eyes, senses.names, senses.faces)
     rendering = Rendering.of(words, capabilities)
-    client = HttpClient(base_url, key)
-    vocabulary = rendering.vocabulary(capabilities)
-    backend = LlmServerBackend(client, capabilities, vocabulary, time.monotonic_ns)
+    backend = LlmServerBackend(client, servers, time.monotonic_ns)
     services = services_of(rendering, chosen.recognizer, eyes, config)
     engine = Engine(parts_of(services, backend, context_tokens, time.monotonic_ns, config), emit)
     report("warm-up", 0, 0)
@@ -190,6 +197,32 @@ def assemble_llm_server(
         llm_server=capabilities.facts(),
     )
     return engine, info
+
+
+def _servers(
+    wanted: LlmServerConfig,
+    words: Words | None,
+    client: HttpClient,
+    key: str | None,
+    report: Report,
+) -> Servers:
+    """All servers, of which one answers at least. Raises `BadSettings`, `LlmServerError`."""
+    tokenizer = None if words is None else words.tokenizer
+    urls = [split_url(url) for url in wanted.urls]
+    if len(set(urls)) < len(urls):
+        raise BadSettings("llm", "the URLs of different servers", " ".join(wanted.urls))
+
+    def known(url: str, **how: Any) -> Known:
+        found = find_out(url, wanted.model, tokenizer, key, wait_s=0.0, **how)
+        return Known(found, Rendering.of(words, found).vocabulary(found))
+
+    def join(url: str) -> Known:
+        """In a thread of its own: nothing is reported from there."""
+        return known(url, reply_wait_s=JOIN_WAIT_S)
+
+    found = find_servers(urls, lambda url: known(url, report=report), report)
+    capacity = wanted.sessions or None
+    return Servers(client, found, join if len(found) > 1 else None, capacity=capacity)
 
 
 def server_words(path: Path) -> Words:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -369,6 +370,7 @@ class Gateway:
                 "sessions": link.stats.sessions if link.stats else None,
                 "pending_prefill_tokens": link.stats.pending_prefill_tokens if link.stats else None,
                 "memory": link.stats and _memory_body(link.stats),
+                "llm_servers": msgspec.to_builtins(link.stats.llm_servers) if link.stats else None,
             },
             "gateway": footprint(),
             "model": {

@@ -38,7 +38,7 @@ from headstart.engine.errors import BadSettings
 WAIT_S = 300.0
 """For a server that is starting; vLLM takes minutes to load a large model."""
 REPLY_WAIT_S = 180.0
-_AGAIN_S = 1.0
+AGAIN_S = 1.0
 LOGPROBS = (20, 5)
 """Numbers of likeliest tokens to ask for; OpenAI's limit is the latter."""
 PROBE_TOKENS = 256
@@ -79,26 +79,34 @@ def find_out(
     *,
     report: Report = lambda what, done, total: None,
     wait_s: float = WAIT_S,
+    reply_wait_s: float = REPLY_WAIT_S,
 ) -> Capabilities:
     """What the server at `base_url` can do with `model`; None: its only one.
 
-    Waits up to `wait_s` for a server that does not answer yet. Raises an `LlmServerError`.
+    Waits up to `wait_s` for a server that does not answer yet, and up to `reply_wait_s` for each
+    reply. Raises an `LlmServerError`.
     """
-    with httpx.Client(
-        base_url=base_url, headers=headers(key), timeout=httpx.Timeout(REPLY_WAIT_S, connect=5.0)
-    ) as http:
-        return _Probe(http, base_url, key, report, wait_s).run(model, tokenizer)
+    timeout = httpx.Timeout(reply_wait_s, connect=5.0)
+    with httpx.Client(base_url=base_url, headers=headers(key), timeout=timeout) as http:
+        return _Probe(http, base_url, key, report, wait_s, reply_wait_s).run(model, tokenizer)
 
 
 class _Probe:
     def __init__(
-        self, http: httpx.Client, url: str, key: str | None, report: Report, wait_s: float
+        self,
+        http: httpx.Client,
+        url: str,
+        key: str | None,
+        report: Report,
+        wait_s: float,
+        reply_wait_s: float,
     ) -> None:
         self._http = http
         self._url = url
         self._key = key
         self._report = report
         self._wait_s = wait_s
+        self._reply_wait_s = reply_wait_s
 
     def run(self, model: str | None, tokenizer: ModelTokenizer | None) -> Capabilities:
         self._report("LLM server", 0, 0)
@@ -144,10 +152,10 @@ class _Probe:
                     return []
                 raise
             except (LlmUnreachable, LlmBusy) as error:
-                if time.monotonic() + _AGAIN_S > until_s:
+                if time.monotonic() + AGAIN_S > until_s:
                     raise
                 self._report(f"waiting for the LLM server ({error.code})", 0, 0)
-                time.sleep(_AGAIN_S)
+                time.sleep(AGAIN_S)
         data = found.get("data")
         if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
             raise LlmGarbage("a list of models", str(found)[:SHOWN_CHARS])
@@ -270,7 +278,7 @@ class _Probe:
         try:
             response = self._http.request(method, path, json=body)
         except httpx.HTTPError as error:
-            raise named(error, self._url, REPLY_WAIT_S) from error
+            raise named(error, self._url, self._reply_wait_s) from error
         if response.status_code != httpx.codes.OK:
             raise refusal(response.status_code, response.headers, response.content, self._key)
         try:

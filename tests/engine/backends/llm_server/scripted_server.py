@@ -86,6 +86,8 @@ class ScriptedServer:
         self.render, self.likely = render, likely
         self.dialect, self.models, self.context_tokens = dialect, list(models), context_tokens
         self.block, self.key, self.closes, self.tells_cached = block, key, closes, tells_cached
+        self.health = 200
+        self.metrics = ""  # the page; empty: there is none
         self.requests: list[Seen] = []
         self.faults: deque[Fault] = deque()
         self._held: set[str] = set()
@@ -95,6 +97,7 @@ class ScriptedServer:
         self._tls = tls
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ready = threading.Event()
+        self._thawed = threading.Event()
         self.port = 0
 
     # --- for tests -------------------------------------------------------------------------------
@@ -109,9 +112,21 @@ class ScriptedServer:
         self._thread.join(END_WAIT_S)
         assert not self._thread.is_alive()
 
+    def freeze(self) -> None:
+        """Answer nobody any more, though connections are taken; until `thaw`."""
+        self._thawed.clear()
+        self._loop.call_soon_threadsafe(self._thawed.wait)
+
+    def thaw(self) -> None:
+        self._thawed.set()
+
     @property
     def url(self) -> str:
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
 
     def hold(self, *kinds: str) -> None:
         """Stop replies of these kinds before their first token."""
@@ -197,6 +212,8 @@ class ScriptedServer:
         return early if stays and not self.closes else None
 
     async def _answer(self, method: str, seen: Seen, writer: asyncio.StreamWriter) -> bool:
+        if seen.path == "/metrics" and self.metrics:
+            return self._raw(writer, self.metrics.encode(), "text/plain; version=0.0.4")
         if method == "GET":
             return self._whole(writer, *self._get(seen.path))
         if seen.path == "/tokenize" and self.dialect in (VLLM, LLAMACPP):
@@ -216,6 +233,8 @@ class ScriptedServer:
                 elif self.dialect == LLAMACPP:
                     entry |= {"owned_by": "llamacpp", "meta": {"n_ctx_train": 1 << 20}}
             return 200, {"object": "list", "data": entries}
+        if path == "/health" and self.dialect in (VLLM, LLAMACPP):
+            return self.health, {"status": "ok" if self.health == 200 else "unavailable"}
         if path == "/props" and self.dialect == LLAMACPP:
             return 200, {"default_generation_settings": {"n_ctx": self.context_tokens}}
         return 404, {"detail": "Not Found"}
@@ -388,8 +407,10 @@ class ScriptedServer:
         return True
 
     @staticmethod
-    def _raw(writer: asyncio.StreamWriter, body: bytes) -> bool:
-        head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+    def _raw(
+        writer: asyncio.StreamWriter, body: bytes, content_type: str = "application/json"
+    ) -> bool:
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\n"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         return True
 
