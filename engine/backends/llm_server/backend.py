@@ -247,7 +247,8 @@ class LlmServerBackend:
         for call, run in list(self._runs.items()):
             if run.answer is not None:
                 goes_on = run.answer.finished is None or run.is_over
-                keep = id(run.answer) in wanted and goes_on
+                # A whole answer may be there before the estimate of the end behind its question.
+                keep = id(run.answer) in wanted and (goes_on or run.kind is _Kind.PROBE)
             else:
                 keep = present.get(run.session.name) is run.session and self._is_valid(run)
             if not keep:
