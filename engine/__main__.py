@@ -129,6 +129,7 @@ def _behind_llm_server(
         tokenizer=arguments.tokenizer,
         window_tokens=arguments.window_tokens,
         sessions=arguments.llm_sessions,
+        senses=arguments.senses,
     )
     progress = _FetchProgress(link)
     auto = arguments.ears == AUTO_EARS
@@ -160,6 +161,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--weights", default="auto", choices=forms)
     llm = "URL of an LLM server that decodes in place of the model; again for each of several"
     parser.add_argument("--llm", action="append", help=llm)
+    senses = "whether pictures and sounds go to the LLM server's model; auto: if it takes them"
+    choices = ("auto", "words", "native")
+    parser.add_argument("--senses", default="auto", choices=choices, help=senses)
     most = "most sessions at each LLM server; 0: no limit"
     parser.add_argument("--llm-sessions", type=int, default=0, help=most)
     parser.add_argument("--llm-model", help="which model of the LLM server; default: its only one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
+from typing import Literal
 
 from headstart.engine.errors import BadSettings
 
@@ -144,6 +145,8 @@ class LlmServerConfig:
             gets chat messages.
         window_tokens: context that sessions will ask for; 0: what there is.
         sessions: the most at each server; 0: no limit.
+        senses: whether pictures and sounds go to its model: "words" (never), "native" (always), or
+            "auto" (if it takes them).
     """
 
     urls: tuple[str, ...]
@@ -152,6 +155,7 @@ class LlmServerConfig:
     tokenizer: str | None = None
     window_tokens: int = 0
     sessions: int = 0
+    senses: Literal["auto", "words", "native"] = "auto"
 
     def key(self) -> str | None:
         """The key. Raises `BadSettings` if its variable is not set."""

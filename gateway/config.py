@@ -100,6 +100,11 @@ class Settings(BaseSettings):
         description="tokenizer and chat template of the LLM server's model: a folder with "
         "tokenizer.json, or a GGUF file; none: the server gets chat messages",
     )
+    senses: Literal["auto", "words", "native"] = Field(
+        "auto",
+        description="whether pictures and sounds go to the LLM server's model; 'words': it reads "
+        "what ears and eyes here make of them; 'auto': native if it takes them",
+    )
     engine_args: str = Field("", description="additional arguments of the engine process")
     engine_endpoint: str | None = Field(
         None,

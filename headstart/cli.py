@@ -96,6 +96,13 @@ LlmTokenizer = Annotated[
         show_default="chat messages",
     ),
 ]
+Senses = Annotated[
+    str | None,
+    typer.Option(
+        help="Whether pictures and sounds go to that server's model: words (never), native.",
+        show_default="auto",
+    ),
+]
 Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
 Endpoint = Annotated[
     str | None,
@@ -136,6 +143,7 @@ def serve(
     llm_model: LlmModel = None,
     llm_key_env: LlmKeyEnv = None,
     tokenizer: LlmTokenizer = None,
+    senses: Senses = None,
     host: Host = None,
     port: Port = None,
     record: Record = None,
@@ -149,7 +157,7 @@ def serve(
     flags = {"model": model, "engine": engine, "host": host, "port": port}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail, "record": record}
-    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
+    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
     wanted = _settings(config, flags, assignments)
     at_work()
     if wanted.web_dir is None:
@@ -199,6 +207,7 @@ def engine(
     llm_model: LlmModel = None,
     llm_key_env: LlmKeyEnv = None,
     tokenizer: LlmTokenizer = None,
+    senses: Senses = None,
     config: Config = None,
     assignments: Set = None,
 ) -> None:
@@ -208,7 +217,7 @@ def engine(
     flags = {"engine_endpoint": endpoint, "model": model, "engine": engine}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail}
-    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
+    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
     wanted = _settings(config, flags, assignments)
     at_work()
     processes.engine(wanted)

@@ -142,7 +142,7 @@ def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     if settings.llm is not None and settings.engine == "local":
         for url in settings.llm_urls:
             argv += ["--llm", url]
-        argv += ["--llm-sessions", str(settings.llm_sessions)]
+        argv += ["--llm-sessions", str(settings.llm_sessions), "--senses", settings.senses]
         argv += ["--window-tokens", str(settings.window_tokens)]
         named = {"model": settings.llm_model, "key-env": settings.llm_key_env}
         named |= {"tokenizer": settings.tokenizer}

@@ -10,14 +10,20 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import httpx
 
 from headstart.engine.api import Sampling
-from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm, TokenIds
+from headstart.engine.backends.llm_server.capabilities import (
+    Capabilities,
+    PartCosts,
+    PromptForm,
+    TokenIds,
+)
 from headstart.engine.backends.llm_server.errors import (
     LlmBusy,
+    LlmCannot,
     LlmFailed,
     LlmGarbage,
     LlmModelUnknown,
@@ -32,7 +38,15 @@ from headstart.engine.backends.llm_server.http_client import (
     named,
     refusal,
 )
-from headstart.engine.backends.llm_server.wire import Json, Piece, answer_body, path_of, read
+from headstart.engine.backends.llm_server.media import picture_part, sound_part
+from headstart.engine.backends.llm_server.wire import (
+    CHAT,
+    Json,
+    Piece,
+    answer_body,
+    path_of,
+    read,
+)
 from headstart.engine.errors import BadSettings
 
 WAIT_S = 300.0
@@ -45,6 +59,9 @@ PROBE_TOKENS = 256
 """Length of the prompt that is sent twice. One less is odd in all powers of two, so each size of
 block leaves another number of cached tokens."""
 ASSUMED_CONTEXT_TOKENS = 8192
+PROBE_SIDE = 224
+"""Of the smaller of two grey pictures, in pixels."""
+Senses = Literal["words", "auto", "native"]
 _SAMPLE = "Hello, what's 1234 + 56? Wie spät ist es?  Il est déjà 7h30.\nこんにちは 🙂 naïve\tend"
 _WORDS = "The quick brown fox jumps over the lazy dog and runs away from 3 wolves. "
 
@@ -80,15 +97,19 @@ def find_out(
     report: Report = lambda what, done, total: None,
     wait_s: float = WAIT_S,
     reply_wait_s: float = REPLY_WAIT_S,
+    senses: Senses = "words",
 ) -> Capabilities:
     """What the server at `base_url` can do with `model`; None: its only one.
 
-    Waits up to `wait_s` for a server that does not answer yet, and up to `reply_wait_s` for each
-    reply. Raises an `LlmServerError`.
+    `senses`: whether pictures and sounds go to its model: never ("words"), if it takes them
+    ("auto"), or always ("native"). Waits up to `wait_s` for a server that does not answer yet, and
+    up to `reply_wait_s` for each reply. Raises an `LlmServerError`, `LlmCannot` for a model without
+    senses where they are a must.
     """
     timeout = httpx.Timeout(reply_wait_s, connect=5.0)
     with httpx.Client(base_url=base_url, headers=headers(key), timeout=timeout) as http:
-        return _Probe(http, base_url, key, report, wait_s, reply_wait_s).run(model, tokenizer)
+        probe = _Probe(http, base_url, key, report, wait_s, reply_wait_s)
+        return probe.run(model, tokenizer, senses)
 
 
 class _Probe:
@@ -108,11 +129,20 @@ class _Probe:
         self._wait_s = wait_s
         self._reply_wait_s = reply_wait_s
 
-    def run(self, model: str | None, tokenizer: ModelTokenizer | None) -> Capabilities:
+    def run(
+        self, model: str | None, tokenizer: ModelTokenizer | None, senses: Senses
+    ) -> Capabilities:
         self._report("LLM server", 0, 0)
         found = self._model(model)
         if tokenizer is not None:
             found = self._checked(found, tokenizer)
+        if senses != "words":
+            sensing = self._senses(found)
+            if sensing is not None:
+                return sensing
+            if senses == "native":
+                raise LlmCannot("senses = native", "its model takes neither pictures nor sounds")
+        if tokenizer is not None:
             ids = self._prompt(tokenizer, found.context_tokens)
             completed = self._completions(found, ids, tokenizer)
             if completed is not None:
@@ -271,6 +301,44 @@ class _Probe:
         told = bool(second.cached_tokens)
         timings = second.prompt_ms is not None
         return replace(chat, reply_model=first.model, tells_cached=told, tells_timings=timings)
+
+    # --- senses ----------------------------------------------------------------------------------
+
+    def _senses(self, found: Capabilities) -> Capabilities | None:
+        """Chat messages with pictures and sounds in them; None if its model takes neither. A server
+        that takes a part and reads no more tokens for it has only left it out."""
+        self._report("LLM server: senses", 0, 0)
+        small = self._part_tokens(found, picture_part(PROBE_SIDE))
+        large = None if small is None else self._part_tokens(found, picture_part(2 * PROBE_SIDE))
+        unit = self._part_tokens(found, sound_part())
+        if not small and not unit:
+            return None
+        pixels = PROBE_SIDE**2
+        slope = 0.0 if not small or large is None else max(large - small, 0) / (3 * pixels)
+        costs = PartCosts(max((small or 0) - slope * pixels, 0.0), slope, unit or 0)
+        named = (picture_part(PROBE_SIDE) if small else sound_part()) | {"uuid": "headstart-probe"}
+        found = replace(
+            self._chat(found),
+            sees=bool(small),
+            hears=bool(unit),
+            part_costs=costs,
+        )
+        takes_names = found.extensions and self._part_tokens(found, named) is not None
+        return replace(found, part_uuids=takes_names)
+
+    def _part_tokens(self, found: Capabilities, part: Json) -> int | None:
+        """Tokens that a part takes; None if it is refused, or nobody tells."""
+        with_part = self._prompt_tokens(found, [{"type": "text", "text": "Hello."}, part])
+        without = None if with_part is None else self._prompt_tokens(found, "Hello.")
+        return None if with_part is None or without is None else max(with_part - without, 0)
+
+    def _prompt_tokens(self, found: Capabilities, content: Any) -> int | None:
+        messages = [{"role": "user", "content": content}]
+        body = {"model": found.model, "messages": messages, "max_tokens": 1}
+        try:
+            return read(self._ask("POST", CHAT, body)).prompt_tokens
+        except (LlmRefused, LlmFailed):  # llama.cpp refuses a picture with 500
+            return None
 
     # --- requests --------------------------------------------------------------------------------
 

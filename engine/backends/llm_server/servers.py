@@ -405,6 +405,8 @@ def check_agreement(first: Capabilities, other: Capabilities) -> None:
         ("model", first.model, other.model),
         ("model in replies", first.reply_model, other.reply_model),
         ("form of a conversation", form(first), form(other)),
+        ("sight", first.sees, other.sees),
+        ("hearing", first.hears, other.hears),
         ("context", *_contexts(first, other)),
     )
     for what, here, there in facts:

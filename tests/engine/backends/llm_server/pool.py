@@ -86,9 +86,7 @@ class PoolBench(fakes.Bench):
     # --- the servers -----------------------------------------------------------------------------
 
     def kill(self, number: int) -> None:
-        """As a process dies: its connections are closed, and nobody listens any more."""
-        self.there[number].thaw()
-        self.there[number].__exit__()
+        self.there[number].kill()
 
     def start(self, number: int, **changes: Any) -> None:
         """A new server at a dead one's address."""
@@ -129,10 +127,7 @@ class PoolBench(fakes.Bench):
     def close(self) -> None:
         self.engine.close()
         for server in self.there:
-            server.thaw()
-            if server.is_running:
-                server.release()
-                server.__exit__()
+            server.__exit__()
 
     # --- sessions --------------------------------------------------------------------------------
 

@@ -81,11 +81,15 @@ class ScriptedServer:
         tls: ssl.SSLContext | None = None,
         closes: bool = False,
         tells_cached: bool = True,
+        slowly_s: float = 0.0,
+        senses: Sequence[str] = (),
     ) -> None:
         self.next_token, self.stop_ids, self.spell, self.parse = next_token, stop_ids, spell, parse
         self.render, self.likely = render, likely
         self.dialect, self.models, self.context_tokens = dialect, list(models), context_tokens
         self.block, self.key, self.closes, self.tells_cached = block, key, closes, tells_cached
+        self.slowly_s = slowly_s  # from token to token of an answer
+        self.senses = {"text", *senses}  # types of parts that messages may have
         self.health = 200
         self.metrics = ""  # the page; empty: there is none
         self.requests: list[Seen] = []
@@ -108,6 +112,12 @@ class ScriptedServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.is_running:
+            self.kill()
+
+    def kill(self) -> None:
+        """As a process dies: its connections are closed, and nobody listens any more."""
+        self._thawed.set()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(END_WAIT_S)
         assert not self._thread.is_alive()
@@ -256,7 +266,10 @@ class ScriptedServer:
         if (refused := self._refusal(body)) is not None:
             return self._whole(writer, *refused)
         if chat:
-            assert self.render is not None, "this server has no chat template"
+            kinds = {part["type"] for part in _parts(body["messages"])}
+            if self.render is None or not kinds <= self.senses:
+                said = f"not supported: {sorted(kinds - self.senses) or 'chat'}"
+                return self._whole(writer, 400, {"error": {"message": said}})
             tokens = self.render(body["messages"])
         else:
             prompt = body["prompt"]
@@ -359,7 +372,7 @@ class ScriptedServer:
                 return False
             _event(writer, self._envelope(seen, [choice], fault))
             await writer.drain()
-            await asyncio.sleep(0)
+            await asyncio.sleep(self.slowly_s)
         _event(writer, self._envelope(seen, [], fault) | self._usage(seen))
         _chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
@@ -413,6 +426,12 @@ class ScriptedServer:
         head = f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\n"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         return True
+
+
+def _parts(messages: Sequence[Json]) -> Iterator[Json]:
+    for message in messages:
+        if isinstance(message["content"], list):
+            yield from message["content"]
 
 
 def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:

@@ -324,9 +324,12 @@ def test_servers_that_differ_are_refused_at_start(settings: dict[str, Any], mess
     def render(messages: list[dict[str, str]]) -> list[int]:
         return [t for m in messages for t in m["content"].encode()]
 
-    with scripted() as one, scripted(render=render, **settings) as other:
-        with pytest.raises(LlmServersDiffer, match=message) as no:
-            find_servers([one.url, other.url], join)
+    with (
+        scripted() as one,
+        scripted(render=render, **settings) as other,
+        pytest.raises(LlmServersDiffer, match=message) as no,
+    ):
+        find_servers([one.url, other.url], join)
     assert no.value.code == "llm_servers_differ"
 
 
