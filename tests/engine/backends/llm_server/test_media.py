@@ -298,8 +298,8 @@ def test_sound_and_pictures_are_read_while_the_person_speaks(bench: SensingBench
     bench.tell(api.Open("s", "Hi"), api.BeginSpeech("s", api.TurnRef(1), "u1", 0))
     bench.run()
 
-    def hear(at: float, seconds: float, ref: api.TurnRef = api.TurnRef(1)) -> None:
-        pcm = noise(seconds, int(at * 10))
+    def hear(at: float, seconds: float, revision: int = 0) -> None:
+        pcm, ref = noise(seconds, int(at * 10)), api.TurnRef(1, revision)
         bench.tell(api.Audio("s", ref, int(at * 16_000), pcm, bench.now_ns))
         bench.run()
 
@@ -322,7 +322,7 @@ def test_sound_and_pictures_are_read_while_the_person_speaks(bench: SensingBench
     assert kinds_in(asked)[3:] == ["input_audio"]
     assert asked.cached >= 2 * SOUND_TOKENS + PICTURE_TOKENS
     bench.tell(api.Resume("s", api.TurnRef(1, 1)))
-    hear(4.5, 2.0, api.TurnRef(1, 1))
+    hear(4.5, 2.0, revision=1)
     assert parts_in(newest())[:3] == ahead
     assert kinds_in(newest())[3:] == ["input_audio"]
     bench.tell(end(), respond())
