@@ -20,7 +20,7 @@ pytestmark = pytest.mark.weights
 
 START_S = 150
 QUESTION = "Is a parrot able to say this again?"
-LONG_QUESTION = "Please repeat every word. " + "The grey parrot says a word. " * 12
+LONG_QUESTION = "Please say" + " that the grey parrot says a word and" * 12 + " goes"
 
 
 async def test_a_stock_client_is_answered_by_the_llm_server(smollm2_path: Path) -> None:
