@@ -24,6 +24,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from headstart.benchmarks import llm_servers, report
 from headstart.benchmarks.behind_server import (
     WORDS_S,
@@ -65,7 +67,8 @@ def run(
     """Measure each server and report."""
     result: dict[str, Any] = {"model": model, "contexts_s": list(contexts_s), "repeats": repeats}
     report.say(f"hearing {HEARD_S:g} s of speech once")
-    heard = recorded(speech_of(HEARD_S).astype("f4") / 32768, load_ears(find_ears(EARS)))
+    sound = speech_of(HEARD_S).astype(np.float32) / np.float32(32768)
+    heard = recorded(sound, load_ears(find_ears(EARS)))
     for name in names:
         report.say(f"{name}: starting")
         try:
@@ -150,10 +153,9 @@ def _as_heard(served: llm_servers.Served, heard: RecordedEars) -> dict[str, Any]
 def _by_sessions(
     served: llm_servers.Served, sessions: Sequence[int], repeats: int
 ) -> dict[str, Any]:
-    ways = {"first_token_ms": None, "at_the_end_ms": without_warm_ups}
     talks = {
-        way: BehindServer(served.url, served.tokenizer, *([] if change is None else [change]))
-        for way, change in ways.items()
+        "first_token_ms": BehindServer(served.url, served.tokenizer),
+        "at_the_end_ms": BehindServer(served.url, served.tokenizer, without_warm_ups),
     }
     rows: dict[str, Any] = {}
     for count in sessions:

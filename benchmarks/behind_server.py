@@ -10,9 +10,9 @@ from pathlib import Path
 from headstart.engine import api
 from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities
-from headstart.engine.backends.llm_server.http_client import HttpClient
+from headstart.engine.backends.llm_server.http_client import HttpClient, Timeouts
 from headstart.engine.backends.llm_server.probe import find_out
-from headstart.engine.backends.llm_server.servers import Known, Server, Servers
+from headstart.engine.backends.llm_server.servers import Known, Servers, find_servers
 from headstart.engine.config import EngineConfig
 from headstart.engine.engine import Engine
 from headstart.engine.interfaces import ModelServices, Pcm, SpeechRecognizer, View
@@ -107,7 +107,8 @@ class NoEyes:
 
 
 class BehindServer:
-    """An engine over the server at `url`, its events, and turns of speech without sound."""
+    """An engine over the server at `url` and `others` of the same model, its events, and turns of
+    speech without sound."""
 
     def __init__(
         self,
@@ -115,13 +116,21 @@ class BehindServer:
         tokenizer: Path,
         changes: Callable[[Capabilities], Capabilities] = lambda found: found,
         ears: ToldEars | RecordedEars | None = None,
+        *,
+        others: Sequence[str] = (),
+        timeouts: Timeouts | None = None,
     ) -> None:
         words = server_words(tokenizer)
-        self.capabilities = changes(find_out(url, None, words.tokenizer))
+
+        def known(address: str) -> Known:
+            found = changes(find_out(address, None, words.tokenizer))
+            return Known(found, Rendering.of(words, found).vocabulary(found))
+
+        client = HttpClient(timeouts=timeouts)
+        found = find_servers([url, *others], known)
+        servers = Servers(client, found, known if others else None)
+        self.capabilities = servers.capabilities
         rendering = Rendering.of(words, self.capabilities)
-        vocabulary = rendering.vocabulary(self.capabilities)
-        client = HttpClient()
-        servers = Servers(client, [Server(url, Known(self.capabilities, vocabulary))])
         self.backend = LlmServerBackend(client, servers, time.monotonic_ns)
         self.ears = ToldEars() if ears is None else ears
         services = ModelServices(
