@@ -190,7 +190,7 @@ class LlmServerBackend:
         """Move a session whose server is down or drains, while it has nothing in flight, so that
         its K/V are computed elsewhere before they are needed."""
         server, now_ns = self.servers.of(session.name), self._clock()
-        if server is not None and not self.servers.drains(server, now_ns):
+        if server is not None and not server.drains:
             return
         if any(run.session is session and run.answer is not None for run in self._runs.values()):
             return
@@ -371,7 +371,7 @@ class LlmServerBackend:
         """Where an answer's request goes. Raises `LlmNoServer` at once: nobody waits in vain."""
         server = self.servers.of(session.name)
         warm = answer.stream.kv_len > 0
-        if server is not None and warm and self.servers.drains(server, self._clock()):
+        if server is not None and warm and server.drains:
             return server  # the last one there
         return self._place(session)
 

@@ -52,7 +52,6 @@ from headstart.engine.backends.llm_server.wire import Prompt
 from headstart.engine.placement import (
     Node,
     NodeState,
-    NodeStatus,
     PlacementRules,
     Placer,
     Refusal,
@@ -114,13 +113,14 @@ class Known:
 @dataclass(slots=True, eq=False)
 class Server:
     """One server. `known` None: it has not been reached yet. `reason`: why it is not ready. `code`:
-    why it was not ready the last time, in a word."""
+    why it was not ready the last time, in a word. `state`: as the placer has it."""
 
     url: str
     known: Known | None = None
     reason: str = ""
     code: str = ""
     totals: Totals = field(default_factory=Totals)
+    state: NodeState = NodeState.READY
     place: bytes = b""  # of its K/V; empty for a server alone
     health_path: str = HEALTH
     has_metrics: bool = True
@@ -128,6 +128,10 @@ class Server:
     check_due_ns: int = 0
     checks: dict[int, str] = field(default_factory=dict)  # paths by call
     joining: bool = False
+
+    @property
+    def drains(self) -> bool:
+        return self.state is NodeState.DRAINING
 
     @property
     def capabilities(self) -> Capabilities:
@@ -171,6 +175,7 @@ class Servers:
                 server.place = blake2b(server.url.encode(), digest_size=16).digest()
             if server.known is None:
                 self._placer.fail(server.url, 0)
+                server.state = NodeState.DOWN
 
     def __iter__(self) -> Iterator[Server]:
         return iter(self._servers.values())
@@ -196,9 +201,6 @@ class Servers:
     def release(self, session: str, now_ns: int) -> None:
         self._placer.release(session, now_ns)
 
-    def drains(self, server: Server, now_ns: int) -> bool:
-        return self._status(server, now_ns).state is NodeState.DRAINING
-
     # --- requests --------------------------------------------------------------------------------
 
     def began(self, server: Server) -> None:
@@ -214,7 +216,6 @@ class Servers:
         if self._alone or (error is not None and not fault) or not ok:
             self._placer.finish(server.url, now_ns, ok=None)
             return
-        down_before = self._status(server, now_ns).state is NodeState.DOWN
         self._placer.finish(server.url, now_ns, ok=not fault)
         if error is None or not fault:
             return
@@ -222,7 +223,9 @@ class Servers:
             self._down(server, error, now_ns)
             return
         server.check_due_ns = now_ns  # is it still there?
-        if not down_before and self._status(server, now_ns).state is NodeState.DOWN:
+        (now,) = (s.state for s in self._placer.status(now_ns) if s.name == server.url)
+        if now is not server.state:  # its breaker has opened
+            server.state = now
             server.reason, server.code = str(error), error.code
             log.warning("LLM server %s is left alone for a while: %s", server.url, error)
 
@@ -233,11 +236,12 @@ class Servers:
         return lost
 
     def _down(self, server: Server, error: LlmServerError, now_ns: int) -> None:
-        was_down = self._status(server, now_ns).state is NodeState.DOWN
+        was_down = server.state is NodeState.DOWN
         if was_down and not server.joining:
             return  # known
         server.joining = False
         self._placer.fail(server.url, now_ns)
+        server.state = NodeState.DOWN
         server.reason, server.code = str(error), error.code
         for call in server.checks:
             self._client.cancel(call)
@@ -256,7 +260,7 @@ class Servers:
         for server in self:
             if self._placer.probe(server.url, now_ns):
                 self._begin_join(server)
-            if self._status(server, now_ns).state is NodeState.DOWN:
+            if server.state is NodeState.DOWN:
                 continue
             if not server.checks and now_ns >= server.check_due_ns:
                 server.check_due_ns = now_ns + CHECK_EVERY_MS * _NS_PER_MS
@@ -307,18 +311,20 @@ class Servers:
 
     def _healthy(self, server: Server, now_ns: int) -> None:
         server.silent = 0
-        if self.drains(server, now_ns):
+        if server.state is NodeState.DRAINING:
             self._ready(server, now_ns)
 
     def _draining(self, server: Server, error: LlmServerError, now_ns: int) -> None:
         server.silent = 0
-        if self._status(server, now_ns).state is NodeState.READY:
+        if server.state is NodeState.READY:
             self._placer.drain(server.url)
+            server.state = NodeState.DRAINING
             server.reason, server.code = str(error), "draining"
             log.warning("LLM server %s drains: %s", server.url, error)
 
     def _ready(self, server: Server, now_ns: int) -> None:
         self._placer.recover(server.url, now_ns)
+        server.state = NodeState.READY
         server.reason, server.silent, server.has_metrics = "", 0, True
         log.info("LLM server %s is ready", server.url)
 
@@ -356,9 +362,6 @@ class Servers:
                     self._ready(server, now_ns)
 
     # --- what there is ---------------------------------------------------------------------------
-
-    def _status(self, server: Server, now_ns: int) -> NodeStatus:
-        return next(s for s in self._placer.status(now_ns) if s.name == server.url)
 
     def status(self, now_ns: int) -> list[api.LlmServerStatus]:
         """Each server, in the order in which they were named."""

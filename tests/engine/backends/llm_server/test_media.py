@@ -174,7 +174,7 @@ def test_a_picture_and_a_sound_can_be_decoded() -> None:
     assert part is not None
     head, _, content = part["image_url"]["url"].partition(",")
     assert head == "data:image/jpeg;base64"
-    with av.open(io.BytesIO(base64.b64decode(content))) as file:
+    with av.open(io.BytesIO(base64.b64decode(content)), "r") as file:
         (frame,) = file.decode(video=0)
     pixels = frame.to_ndarray(format="rgb24")
     assert pixels.shape == (32, 48, 3)
@@ -328,9 +328,9 @@ def test_sound_and_pictures_are_read_while_the_person_speaks(bench: SensingBench
     bench.tell(end(), respond())
     bench.run()
     assert bench.text() == "I see."
-    heard = bench.of(api.Heard)[0]
-    assert heard.transcribed  # type: ignore[attr-defined]
-    assert heard.text.startswith("one two three")  # type: ignore[attr-defined]
+    (heard,) = [event for event in bench.events if isinstance(event, api.Heard)]
+    assert heard.transcribed
+    assert heard.text.startswith("one two three")
     assert bench.finished().usage.input_audio >= 3 * SOUND_TOKENS
     assert bench.finished().usage.input_image == PICTURE_TOKENS
     whole = [json.dumps(p) for seen in bench.server.requests for p in parts_in(seen)]

@@ -37,7 +37,8 @@ def pools() -> Iterator[Any]:
 
 
 def moves(bench: PoolBench, name: str = "s") -> list[api.Move]:
-    return [e.move for e in bench.of(api.Moved) if e.session == name]  # type: ignore[attr-defined]
+    told = [event for event in bench.events if isinstance(event, api.Moved)]
+    return [event.move for event in told if event.session == name]
 
 
 def test_a_session_stays_at_its_server(pools: Any) -> None:
@@ -97,7 +98,8 @@ def test_the_others_sessions_do_not_notice(pools: Any) -> None:
     bench.pass_s(CHECK_S)
     bench.until(lambda: bench.status(dead).state == "down")
     bench.run()
-    assert {e.session for e in bench.of(api.Moved)} == set(lost)
+    told = [event for event in bench.events if isinstance(event, api.Moved)]
+    assert {event.session for event in told} == set(lost)
     for name in lost:
         stream = bench.engine.sessions[name].stream
         assert stream.kv_len == len(stream), "read again, ahead of the next turn"
@@ -153,7 +155,8 @@ def test_all_down_is_a_refusal_at_once(pools: Any) -> None:
     assert "3 down" in bench.finished(2).message
     bench.tell(api.Open("late", "Hi"))
     bench.run()
-    (refused,) = [e for e in bench.of(api.Failed) if e.session == "late"]
+    failures = [event for event in bench.events if isinstance(event, api.Failed)]
+    (refused,) = [event for event in failures if event.session == "late"]
     assert (refused.about, refused.code) == ("open", "llm_no_server")
     assert refused.retry_after_s > 0
     bench.start(1)
@@ -170,7 +173,7 @@ def test_all_full_is_a_refusal(pools: Any) -> None:
         bench.open_with_question(name)
     assert sorted(bench.home(name) for name in ("a", "b", "c")) == [0, 1, 2]
     bench.tell(api.Open("d", "Hi"))
-    (refused,) = bench.of(api.Failed)
+    (refused,) = [event for event in bench.events if isinstance(event, api.Failed)]
     assert (refused.code, refused.session) == ("llm_no_server", "d")
     assert "full" in refused.message
     assert "d" not in bench.engine.sessions
