@@ -101,7 +101,7 @@ class StepTotals(msgspec.Struct, frozen=True, omit_defaults=True):
     sessions: Counts | None = None
 
 
-class LlmServerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
+class LlmServerStatus(msgspec.Struct, frozen=True):
     """One LLM server. `state`: ready, draining (no new sessions) or down, with the `reason`;
     `retry_in_ms`: when it is asked again. `sessions`: that are there now. `in_flight`: our
     requests. `waiting` (requests) and `kv_share` (of its K/V memory, 0 to 1) are what it tells,

@@ -120,10 +120,11 @@ def test_another_models_tokenizer_is_refused(senses: ResolvedSenses, smollm2_pat
 def test_settings_that_cannot_be_are_refused(
     senses: ResolvedSenses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A URL that is none, a key's variable that is not set, a tokenizer that is not there."""
+    """A URL that is none, one twice, a key's variable that is not set, a tokenizer that is not there."""
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     bad = {
         "setting llm must be": LlmServerConfig(("localhost:8000",)),
+        "URLs of different servers": LlmServerConfig(("http://h:1", "http://h:1/v1/")),
         "setting llm_key_env must be": LlmServerConfig(("http://h",), key_env="NO_SUCH_KEY"),
         "setting tokenizer must be": LlmServerConfig(("http://h",), tokenizer=str(tmp_path)),
     }
