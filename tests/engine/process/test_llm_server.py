@@ -120,7 +120,7 @@ def test_another_models_tokenizer_is_refused(senses: ResolvedSenses, smollm2_pat
 def test_settings_that_cannot_be_are_refused(
     senses: ResolvedSenses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A URL that is none, one twice, a key's variable that is not set, a tokenizer that is not there."""
+    """A URL that is none, one twice, a key without its variable, a tokenizer that is not there."""
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     bad = {
         "setting llm must be": LlmServerConfig(("localhost:8000",)),
