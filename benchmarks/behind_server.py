@@ -10,11 +10,13 @@ from pathlib import Path
 from headstart.engine import api
 from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities
-from headstart.engine.backends.llm_server.http_client import HttpClient
+from headstart.engine.backends.llm_server.http_client import HttpClient, Timeouts
 from headstart.engine.backends.llm_server.probe import find_out
+from headstart.engine.backends.llm_server.servers import Known, Servers, find_servers
 from headstart.engine.config import EngineConfig
 from headstart.engine.engine import Engine
-from headstart.engine.interfaces import ModelServices, Pcm, View
+from headstart.engine.interfaces import ModelServices, Pcm, SpeechRecognizer, View
+from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.llm_server import Rendering, ServersSampler, parts_of, server_words
 
@@ -23,6 +25,8 @@ WORDS_S = 2.5
 """Of speech, in words per second."""
 WAIT_S = 120.0
 _STEP_WAIT_S = 0.05
+NO_STREAM = Stream("no stream", BlockPool(1, 16), 1, 16)
+"""For recognisers that give words, which leave it alone."""
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=32)
 
 
@@ -64,6 +68,41 @@ class ToldRecognizer:
         return ToldWords(committed, (" " if committed else "") + self.words[count - 1])
 
 
+class RecordedRecognizer:
+    """A recogniser that repeats what real ears made of a sound, chunk by chunk: `hypotheses`,
+    revisions included, and the `final` words."""
+
+    def __init__(self, hypotheses: Sequence[ToldWords], final: str) -> None:
+        self.hypotheses, self.final = hypotheses, final
+
+    def open(self, stream: Stream) -> list[int]:
+        return [0]
+
+    def recognize_batch(
+        self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]
+    ) -> list[ToldWords]:
+        for utterance, pcm in zip(utterances, pcms, strict=True):
+            utterance[0] += len(pcm)
+        return [self._heard(utterance) for utterance in utterances]
+
+    def finish(self, utterance: list[int]) -> ToldWords:
+        return ToldWords(self.final, "")
+
+    def _heard(self, utterance: list[int]) -> ToldWords:
+        chunks = min(utterance[0] // CHUNK_SAMPLES, len(self.hypotheses))
+        return self.hypotheses[chunks - 1] if chunks else ToldWords("", "")
+
+
+def recorded(sound: Pcm, ears: SpeechRecognizer) -> RecordedRecognizer:
+    """What `ears` make of `sound` in chunks of `CHUNK_SAMPLES`."""
+    state, hypotheses = ears.open(NO_STREAM), []
+    for at in range(0, len(sound) - CHUNK_SAMPLES + 1, CHUNK_SAMPLES):
+        (heard,) = ears.recognize_batch([state], [sound[at : at + CHUNK_SAMPLES]])
+        hypotheses.append(ToldWords(heard.committed, heard.tentative))
+    final = ears.finish(state)
+    return RecordedRecognizer(hypotheses, final.committed + final.tentative)
+
+
 class NoImageEncoder:
     """No pictures come."""
 
@@ -72,23 +111,32 @@ class NoImageEncoder:
 
 
 class BehindServer:
-    """An engine over the server at `url`, its events, and turns of speech without sound."""
+    """An engine over the server at `url` and `others` of the same model, its events, and turns of
+    speech without sound."""
 
     def __init__(
         self,
         url: str,
         tokenizer: Path,
         changes: Callable[[Capabilities], Capabilities] = lambda found: found,
+        recognizer: ToldRecognizer | RecordedRecognizer | None = None,
+        *,
+        others: Sequence[str] = (),
+        timeouts: Timeouts | None = None,
     ) -> None:
         words = server_words(tokenizer)
-        self.capabilities = changes(find_out(url, None, words.tokenizer))
+
+        def known(address: str) -> Known:
+            found = changes(find_out(address, None, words.tokenizer))
+            return Known(found, Rendering.of(words, found).vocabulary(found))
+
+        client = HttpClient(timeouts=timeouts)
+        found = find_servers([url, *others], known)
+        servers = Servers(client, found, known if others else None)
+        self.capabilities = servers.capabilities
         rendering = Rendering.of(words, self.capabilities)
-        vocabulary = rendering.vocabulary(self.capabilities)
-        client = HttpClient(url)
-        self.backend = LlmServerBackend(
-            client, self.capabilities, vocabulary, time.monotonic_ns
-        )
-        self.recognizer = ToldRecognizer()
+        self.backend = LlmServerBackend(client, servers, time.monotonic_ns)
+        self.recognizer = ToldRecognizer() if recognizer is None else recognizer
         services = ModelServices(
             chat=rendering.chat,
             tokenizer=rendering.tokenizer,
@@ -127,13 +175,22 @@ class BehindServer:
 
     def say(self, session: str, text: str, turn: int = 1) -> None:
         """Speak `text` as fast as the server keeps up."""
+        self.say_together([session], text, turn)
+
+    def say_together(self, sessions: Sequence[str], text: str, turn: int = 1) -> None:
+        """The same words in several sessions at once, chunk by chunk."""
+        assert isinstance(self.recognizer, ToldRecognizer), "a recording holds its own words"
         self.recognizer.words = text.split()
+        self.play(sessions, len(self.recognizer.words) / WORDS_S + 0.5, turn)
+
+    def play(self, sessions: Sequence[str], seconds: float, turn: int = 1) -> None:
+        """Speech of so many seconds, of which the ears know the words."""
         ref, item_id = api.TurnRef(turn), f"u{turn}"
-        self.tell(api.BeginSpeech(session, ref, item_id, 0))
-        samples = int((len(self.recognizer.words) / WORDS_S + 0.5) * api.SAMPLE_RATE_HZ)
-        for at in range(0, samples, CHUNK_SAMPLES):
+        self.tell(*(api.BeginSpeech(name, ref, item_id, 0) for name in sessions))
+        for at in range(0, int(seconds * api.SAMPLE_RATE_HZ), CHUNK_SAMPLES):
             now_ns = time.monotonic_ns()
-            self.tell(api.Audio(session, ref, at, bytes(2 * CHUNK_SAMPLES), now_ns))
+            for name in sessions:
+                self.tell(api.Audio(name, ref, at, bytes(2 * CHUNK_SAMPLES), now_ns))
             self.settle()
 
     def hush(self, session: str, turn: int = 1, sampling: api.Sampling = GREEDY) -> None:

@@ -57,6 +57,7 @@ def backend(
     repeats: int = typer.Option(3, "--repeats", min=1, help="runs; the median is reported"),
     servers: str = typer.Option("llamacpp,vllm", help="which, separated by commas"),
     contexts: str = typer.Option("5,15,60", help="seconds of speech before, separated by commas"),
+    sessions: str = typer.Option("1,2,4,8", help="sessions at once, separated by commas"),
     as_json: bool = Json,
 ) -> None:
     """Endpoint to first token behind vLLM and llama.cpp, words sent ahead or not."""
@@ -68,9 +69,13 @@ def backend(
         raise typer.BadParameter(f"expected some of {', '.join(NAMES)}, got {unknown[0]!r}")
     try:
         contexts_s = [float(word) for word in contexts.split(",")]
+        counts = [int(word) for word in sessions.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"expected comma-separated numbers, got {contexts!r}") from None
-    benchmark.run(names, model, repeats, contexts_s=contexts_s, as_json=as_json)
+        got = f"{contexts!r} and {sessions!r}"
+        raise typer.BadParameter(f"expected comma-separated numbers, got {got}") from None
+    benchmark.run(
+        names, model, repeats, contexts_s=contexts_s, sessions=counts, as_json=as_json
+    )
 
 
 @app.command()

@@ -59,7 +59,7 @@ def serving(
     assert name in NAMES
     gguf = resolve_model(model).llm
     port = port or _free_port()
-    log = FOLDER / f"{name}.log"
+    log = FOLDER / f"{name}-{port}.log"  # several may run
     if name == "llamacpp":
         tokenizer = gguf
         script = ROOT / "benchmarks" / "llamacpp_server.py"

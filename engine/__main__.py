@@ -144,11 +144,13 @@ def _behind_llm_server(
     from headstart.engine.weights import resolve_senses
 
     server = LlmServerConfig(
-        url=arguments.llm,
+        urls=tuple(arguments.llm),
         model=arguments.llm_model,
         key_env=arguments.llm_key_env,
         tokenizer=arguments.tokenizer,
         window_tokens=arguments.window_tokens,
+        sessions=arguments.llm_sessions,
+        senses=arguments.senses,
     )
     progress = _FetchProgress(link)
     auto = arguments.ears == AUTO
@@ -188,8 +190,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="small", help=models)
     forms = ("auto", "bf16", "fp32", "int8", "dummy")
     parser.add_argument("--weights", default="auto", choices=forms)
-    llm = "URL of an LLM server that decodes in place of the model"
-    parser.add_argument("--llm", help=llm)
+    llm = "URL of an LLM server that decodes in place of the model; again for each of several"
+    parser.add_argument("--llm", action="append", help=llm)
+    senses = "whether pictures and sounds go to the LLM server's model; auto: if it takes them"
+    choices = ("auto", "words", "native")
+    parser.add_argument("--senses", default="auto", choices=choices, help=senses)
+    most = "most sessions at each LLM server; 0: no limit"
+    parser.add_argument("--llm-sessions", type=int, default=0, help=most)
     parser.add_argument("--llm-model", help="which model of the LLM server; default: its only one")
     parser.add_argument("--llm-key-env", help="environment variable with the LLM server's key")
     tokenizer = "tokenizer of the LLM server's model: a folder, or a GGUF file"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
+from typing import Literal
 
 from headstart.engine.errors import BadSettings
 
@@ -140,22 +141,27 @@ class EngineConfig:
 
 @dataclass(frozen=True, slots=True)
 class LlmServerConfig:
-    """An LLM server that decodes in place of a model of ours.
+    """LLM servers that decode in place of a model of ours.
 
     Attributes:
-        url: http or https, with or without /v1.
-        model: one of those it serves; None: its only one.
-        key_env: environment variable with its key; None: it needs none.
+        urls: at least one; http or https, with or without /v1. Several serve the same model.
+        model: one of those they serve; None: their only one.
+        key_env: environment variable with their key; None: they need none.
         tokenizer: folder of its model's tokenizer.json and chat template, or a GGUF file; None: it
             gets chat messages.
         window_tokens: context that sessions will ask for; 0: what there is.
+        sessions: the most at each server; 0: no limit.
+        senses: whether pictures and sounds go to its model: "words" (never), "native" (always), or
+            "auto" (if it takes them).
     """
 
-    url: str
+    urls: tuple[str, ...]
     model: str | None = None
     key_env: str | None = None
     tokenizer: str | None = None
     window_tokens: int = 0
+    sessions: int = 0
+    senses: Literal["auto", "words", "native"] = "auto"
 
     def key(self) -> str | None:
         """The key. Raises `BadSettings` if its variable is not set."""

@@ -23,7 +23,7 @@ from typing import Protocol
 
 from headstart.engine import api
 from headstart.engine.chat.accounting import KvAccounting
-from headstart.engine.errors import EngineError, NoRoom, UnknownSession
+from headstart.engine.errors import EngineError, SessionRefused, UnknownSession
 from headstart.engine.interfaces import ModelServices
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
@@ -47,6 +47,18 @@ class Backend(Protocol):
 
     def move(self, move: KvMove) -> None:
         """Carry out an eviction's move in memory."""
+        ...
+
+    def admit(self, session: Session) -> None:
+        """Take a new session. Raises `SessionRefused`."""
+        ...
+
+    def remove(self, session: str) -> None:
+        """A session was closed, or was not admitted after all."""
+        ...
+
+    def status(self) -> Sequence[api.LlmServerStatus]:
+        """The LLM servers, if it has any."""
         ...
 
     def close(self) -> None:
@@ -154,9 +166,11 @@ class Engine:
         )
         try:
             session.begin(command)
+            self.parts.backend.admit(session)
             self._admission.admit(session, list(self.sessions.values()), self.parts.clock())
         except EngineError:
             session.close()
+            self.parts.backend.remove(command.session)
             raise
         self.sessions[command.session] = session
         if self._reported_level:
@@ -169,6 +183,7 @@ class Engine:
             self._gone = self._gone.plus(session)
             session.close()
             self._admission.remove(name)
+            self.parts.backend.remove(name)
 
     def _session(self, name: str) -> Session:
         if name not in self.sessions:
@@ -392,6 +407,6 @@ def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
     ref_id = command.item_id if isinstance(command, api.RemoveItem | api.BeginSpeech) else ""
     ref_id = command.clip if isinstance(command, api.Clip) else ref_id
     ref_id = command.item.item_id if isinstance(command, api.AddItem) else ref_id
-    retry_after_s = error.retry_after_s if isinstance(error, NoRoom) else 0.0
+    retry_after_s = error.retry_after_s if isinstance(error, SessionRefused) else 0.0
     failed = api.Failed(command.session, str(about), error.code, str(error), ref_id, retry_after_s)
     emit(failed)

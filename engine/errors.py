@@ -79,9 +79,13 @@ class CacheFull(EngineError):
         super().__init__(f"the KV cache has {free} free blocks; {needed} are needed")
 
 
-class NoRoom(EngineError):
+class SessionRefused(EngineError):
     """A session was not opened. Another attempt may succeed after `retry_after_s`."""
 
+    retry_after_s: float = 0.0
+
+
+class NoRoom(SessionRefused):
     code = "no_room"
 
     def __init__(

@@ -24,6 +24,7 @@ from headstart.gateway.default_prompts import INSTRUCTIONS
 from headstart.gateway.errors import ConfigError
 
 ENV_PREFIX = "HEADSTART_"
+_URL = r"https?://[^\s/?#@]+(/[^\s?#]*)?"
 
 
 class Settings(BaseSettings):
@@ -82,9 +83,13 @@ class Settings(BaseSettings):
     )
     llm: str | None = Field(
         None,
-        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
+        pattern=rf"^{_URL}( {_URL})*$",
         description="URL of an LLM server that decodes in place of the model; speech recognition "
-        "and image labels stay here (docs/backends.md); none: the model's own decoder",
+        "and image labels stay here (docs/backends.md); several with spaces between them, which "
+        "serve the same model; none: the model's own decoder",
+    )
+    llm_sessions: int = Field(
+        0, ge=0, le=1_000_000, description="most sessions at each LLM server; 0: no limit"
     )
     llm_model: str | None = Field(
         None, min_length=1, description="which model of the LLM server; none: its only one"
@@ -99,6 +104,11 @@ class Settings(BaseSettings):
         min_length=1,
         description="tokenizer and chat template of the LLM server's model: a folder with "
         "tokenizer.json, or a GGUF file; none: the server gets chat messages",
+    )
+    senses: Literal["auto", "words", "native"] = Field(
+        "auto",
+        description="whether pictures and sounds go to the LLM server's model; 'words': it reads "
+        "what ears and eyes here make of them; 'auto': native if it takes them",
     )
     engine_args: str = Field("", description="additional arguments of the engine process")
     engines: int = Field(
@@ -371,6 +381,8 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _llm_settings_need_an_llm(self) -> Self:
+        if len(set(self.llm_urls)) < len(self.llm_urls):
+            raise ValueError(f"llm names a server twice: {self.llm}")
         if self.llm is None:
             for name in ("llm_model", "llm_key_env", "tokenizer"):
                 if getattr(self, name) is not None:
@@ -382,6 +394,10 @@ class Settings(BaseSettings):
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together: give both, or neither")
         return self
+
+    @property
+    def llm_urls(self) -> list[str]:
+        return [] if self.llm is None else self.llm.split(" ")
 
     @property
     def outbound_bytes(self) -> int:

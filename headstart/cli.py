@@ -75,7 +75,8 @@ Llm = Annotated[
     list[str] | None,
     typer.Option(
         "--llm",
-        help="URL of an LLM server that decodes: vLLM, SGLang, llama.cpp (docs/backends.md).",
+        help="URL of an LLM server that decodes: vLLM, SGLang, llama.cpp (docs/backends.md). Give "
+        "it again for each of several.",
         metavar="URL",
         show_default="the model's own decoder",
     ),
@@ -93,6 +94,13 @@ LlmTokenizer = Annotated[
         "--tokenizer",
         help="Tokenizer and chat template of that server's model: a folder, or a GGUF file.",
         show_default="chat messages",
+    ),
+]
+Senses = Annotated[
+    str | None,
+    typer.Option(
+        help="Whether pictures and sounds go to that server's model: words (never), native.",
+        show_default="auto",
     ),
 ]
 Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
@@ -145,6 +153,7 @@ def serve(
     llm_key_env: LlmKeyEnv = None,
     tokenizer: LlmTokenizer = None,
     engines: EngineCount = None,
+    senses: Senses = None,
     host: Host = None,
     port: Port = None,
     record: Record = None,
@@ -158,7 +167,7 @@ def serve(
     flags = {"model": model, "engine": engine, "host": host, "port": port, "engines": engines}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail, "record": record}
-    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
+    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
     wanted = _settings(config, flags, assignments)
     at_work()
     if wanted.web_dir is None:
@@ -209,6 +218,7 @@ def engine(
     llm_key_env: LlmKeyEnv = None,
     tokenizer: LlmTokenizer = None,
     engines: EngineCount = None,
+    senses: Senses = None,
     config: Config = None,
     assignments: Set = None,
 ) -> None:
@@ -218,7 +228,7 @@ def engine(
     flags = {"engine_endpoint": endpoint, "model": model, "engine": engine, "engines": engines}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail}
-    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
+    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
     wanted = _settings(config, flags, assignments)
     at_work()
     processes.engine(wanted)
@@ -333,15 +343,9 @@ def keys(
 def _llm_flags(
     urls: list[str] | None, model: str | None, key_env: str | None, tokenizer: str | None
 ) -> dict[str, Any]:
-    """Settings of the LLM server. Raises `ConfigError` for a second one."""
-    from headstart.gateway.errors import ConfigError
-
-    if urls and len(urls) > 1:
-        raise ConfigError(
-            [f"--llm {urls[1]!r}: one LLM server for each engine so far; {urls[0]!r} is given too"]
-        )
+    """Settings of the LLM servers."""
     flags = {"llm_model": model, "llm_key_env": key_env, "tokenizer": tokenizer}
-    return flags | {"llm": urls[0] if urls else None}
+    return flags | {"llm": " ".join(urls) if urls else None}
 
 
 def _ears_arguments(ears: str | None, language: str | None) -> list[str]:

@@ -174,6 +174,7 @@ export function keep(map, responseId, value) {
 }
 
 function engineStatus(session, event) {
+  if (event.status === "moved") return; // the conversation goes on
   if (event.status === "ready") session.link = { state: "open", message: "" };
   else session.link = { state: "restarting", message: event.message };
 }

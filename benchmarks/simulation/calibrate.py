@@ -100,7 +100,7 @@ def _hear(live: Live, sound: Samples) -> tuple[float, float]:
         utterance = recognizer.open(stream)
         began_s = time.perf_counter()
         for chunk in chunks:
-            recognizer.hear_many([utterance], [chunk])
+            recognizer.recognize_batch([utterance], [chunk])
         heard_s = time.perf_counter()
         recognizer.finish(utterance)
         finals_ms.append((time.perf_counter() - heard_s) * 1000)

@@ -10,6 +10,7 @@ from headstart.engine.api.values import (
     KvStats,
     Level,
     Message,
+    Move,
     PictureSize,
     Span,
     TurnRef,
@@ -127,6 +128,28 @@ class LlmServerTotals(msgspec.Struct, frozen=True, omit_defaults=True):
     retries: int = 0
 
 
+class LlmServerStatus(msgspec.Struct, frozen=True):
+    """One LLM server. `state`: ready, draining (no new sessions) or down, with the `reason`;
+    `retry_in_ms`: when it is asked again. `sessions`: that are there now. `in_flight`: our
+    requests. `waiting` (requests) and `kv_share` (of its K/V memory, 0 to 1) are what it tells,
+    None if it does not. The others count since the engine started: `faults` of the server,
+    `retries` of answers, and sessions that moved away (`sessions_left`)."""
+
+    url: str
+    state: str
+    reason: str = ""
+    sessions: int = 0
+    in_flight: int = 0
+    waiting: int | None = None
+    kv_share: float | None = None
+    retry_in_ms: int = 0
+    answers: int = 0
+    warm_ups: int = 0
+    retries: int = 0
+    faults: int = 0
+    sessions_left: int = 0
+
+
 class Stats(Message, frozen=True, tag="stats"):
     """Answer to `Ping`.
 
@@ -135,8 +158,8 @@ class Stats(Message, frozen=True, tag="stats"):
     K/V in host memory, which take `offloaded_bytes`. `sessions_refused`, `offloads`, `returns`
     (restored sessions), `evicted_tokens` and the `speculated` tokens (kept: an answer began with
     them; wasted: it did not) count since the engine started. `recent_steps`: since the last
-    `Stats`. `llm_server`: None with our own decoder. `now_ns`: when it was sent, on the engine's
-    clock; 0: unknown.
+    `Stats`. `llm_server`: None with our own decoder; `llm_servers`: those that decode, none with
+    our own decoder. `now_ns`: when it was sent, on the engine's clock; 0: unknown.
     """
 
     ping_sent_ns: int
@@ -161,6 +184,7 @@ class Stats(Message, frozen=True, tag="stats"):
     speculated_wasted: int = 0
     recent_steps: StepStats = StepStats()
     step_totals: StepTotals = StepTotals()
+    llm_servers: list[LlmServerStatus] = msgspec.field(default_factory=list)
     llm_server: LlmServerTotals | None = None
     now_ns: int = 0
 
@@ -282,7 +306,7 @@ class Call(Message, frozen=True, tag="call"):
 
 class Finished(Message, frozen=True, tag="finished"):
     """An answer is over. `text` is all of its text, without function calls. `code` and `message`
-    give the cause if the reason is failed."""
+    give the cause if the reason is failed. `moves`: of the session, since the answer before."""
 
     session: str
     generation: int
@@ -293,6 +317,14 @@ class Finished(Message, frozen=True, tag="finished"):
     decode_tok_s: float | None = None
     code: str = ""
     message: str = ""
+    moves: tuple[Move, ...] = ()
+
+
+class Moved(Message, frozen=True, tag="moved"):
+    """The session is at another LLM server now."""
+
+    session: str
+    move: Move
 
 
 class Failed(Message, frozen=True, tag="failed"):
@@ -323,5 +355,6 @@ Event = (
     | Delta
     | Call
     | Finished
+    | Moved
     | Failed
 )

@@ -176,6 +176,18 @@ class KvStats(msgspec.Struct, frozen=True, omit_defaults=True):
     window: Window = Window()
 
 
+class Move(msgspec.Struct, frozen=True):
+    """A session moved from one LLM server to another, at `at_ns`. `why`: an error's code, or
+    "draining". `tokens`: of its prompt, that the new one computes again. The same URL twice: that
+    server was lost and came back."""
+
+    from_url: str
+    to_url: str
+    why: str
+    tokens: int
+    at_ns: int
+
+
 class FinishReason(StrEnum):
     STOP = "stop"
     LENGTH = "length"

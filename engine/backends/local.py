@@ -50,6 +50,15 @@ class LocalBackend:
     def move(self, move: KvMove) -> None:
         self.runner.move(move)
 
+    def admit(self, session: Session) -> None:
+        """Room for K/V is `engine.scheduling.admission`'s business."""
+
+    def remove(self, session: str) -> None:
+        """Nothing is kept of a session."""
+
+    def status(self) -> Sequence[api.LlmServerStatus]:
+        return ()
+
     def close(self) -> None:
         """Nothing runs between steps."""
 

@@ -81,6 +81,7 @@ class Stream:
         self._kinds = bytearray()
         self._keys = ContentKeys(pool.block_size, self.soft)
         self._share_domain = b""
+        self._place = b""
         self._kv_len = 0
         self._positions = Positions(Counting() if rule is None else rule)
         self.evicted_tokens = 0
@@ -119,10 +120,29 @@ class Stream:
         """K/V are shared with streams of the same domain only."""
         return self._share_domain
 
-    def share_within(self, domain: bytes) -> None:
-        """Set the share domain. The stream must be empty."""
+    @property
+    def place(self) -> bytes:
+        """Where the K/V are, if not in this process: they are shared within a place only."""
+        return self._place
+
+    def share_within(self, domain: bytes, place: bytes = b"") -> None:
+        """Set the share domain, and the place. The stream must be empty."""
         assert not self._tokens, "content keys of the stream may be in use already"
-        self._share_domain = domain
+        self._share_domain, self._place = domain, place
+        self._renew_keys()
+
+    def move_to(self, place: bytes, ahead: int) -> int:
+        """Have the K/V computed at another place, in units of `ahead`. Returns the number of tokens
+        whose K/V are lost by that."""
+        self._require_open()
+        lost = self._kv_len
+        self.recompute(0)
+        self._place, self.ahead = place, ahead
+        self._renew_keys()
+        return lost
+
+    def _renew_keys(self) -> None:
+        domain = self._share_domain + self._place
         self._keys = ContentKeys(self.table.pool.block_size, self.soft, domain)
 
     def axes(self, start: int, stop: int) -> npt.NDArray[np.int64]:
@@ -280,7 +300,7 @@ class Stream:
             movable=self.movable,
         )
         other.soft = self.soft.copy()
-        other.share_within(self._share_domain)
+        other.share_within(self._share_domain, self._place)
         other._tokens, other._kinds = list(self._tokens), bytearray(self._kinds)
         other._kv_len, other.adopted_tokens = self._kv_len, self._kv_len
         other._positions = deepcopy(self._positions)

@@ -204,6 +204,7 @@ class GatewayLink:
                 step_totals=self._engine.steps.totals(),
                 llm_server=self._engine.server_totals,
                 now_ns=time.monotonic_ns(),
+                llm_servers=list(self._engine.parts.backend.status()),
             )
         )
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -16,12 +17,23 @@ import torch
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
 from headstart.engine.asr.chosen import ChosenRecognizer, load_best, load_recognizer
-from headstart.engine.backends.llm_server.backend import LlmServerBackend, Vocabulary
+from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
 from headstart.engine.backends.llm_server.errors import LlmContextShort
 from headstart.engine.backends.llm_server.http_client import HttpClient
+from headstart.engine.backends.llm_server.media import (
+    MediaParts,
+    PartImageEncoder,
+    PartRecognizer,
+)
 from headstart.engine.backends.llm_server.messages import MessageMarks, TextTokens, messages_of
 from headstart.engine.backends.llm_server.probe import find_out, split_url
+from headstart.engine.backends.llm_server.servers import (
+    Known,
+    Servers,
+    Vocabulary,
+    find_servers,
+)
 from headstart.engine.chat.context_window import ANSWER_RESERVE_TOKENS
 from headstart.engine.chat.template import ChatFormat
 from headstart.engine.chat.tokenizer import Tokenizer
@@ -30,12 +42,13 @@ from headstart.engine.config import EngineConfig, LlmServerConfig
 from headstart.engine.decoder.sampling import check_sampling
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
-from headstart.engine.interfaces import ModelServices, SpeechRecognizer, View
+from headstart.engine.interfaces import ImageEncoder, ModelServices, SpeechRecognizer, View
 from headstart.engine.interfaces import Tokenizer as SessionTokenizer
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.offload import HostMemory
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
+from headstart.engine.models.perception.captions import CaptionedRecognizer
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
@@ -52,6 +65,10 @@ Report = Callable[[str, int, int], None]
 
 VOCABULARY = 1 << 48
 """Above all tokens of any server; there are no embeddings of ours."""
+JOIN_WAIT_S = 30.0
+"""For each reply of a server that comes back while the others serve."""
+SEEN_PICTURE = api.PictureSize(short_side=448)
+"""For a model that sees: four tiles, or 256 tokens of 28 x 28 pixels, for most of them."""
 LABELS_BYTES = 2_048
 ACCOUNT_BLOCK_TOKENS = 128
 ACCOUNT_BLOCKS_MAX = 16_384
@@ -115,17 +132,23 @@ class Rendering:
 
     chat: ChatFormat | MessageMarks
     tokenizer: Tokenizer | TextTokens
+    media: MediaParts = field(default_factory=MediaParts)
 
     @classmethod
-    def of(cls, words: Words | None, capabilities: Capabilities) -> Rendering:
+    def of(
+        cls, words: Words | None, capabilities: Capabilities, media: MediaParts | None = None
+    ) -> Rendering:
+        media = MediaParts() if media is None else media
         if words is None or capabilities.prompt is PromptForm.MESSAGES:
-            return cls(MessageMarks(), TextTokens())
-        return cls(words.chat, words.tokenizer)
+            return cls(MessageMarks(), TextTokens(), media)
+        return cls(words.chat, words.tokenizer, media)
 
     def vocabulary(self, capabilities: Capabilities) -> Vocabulary:
         """For the backend."""
         if not isinstance(self.tokenizer, Tokenizer):
-            return Vocabulary(messages_of, self.tokenizer.encode, self.chat.stop_ids)
+            part_of = functools.partial(self.media.json, named=capabilities.part_uuids)
+            prompt_of = functools.partial(messages_of, part_of=part_of)
+            return Vocabulary(prompt_of, self.tokenizer.encode, self.chat.stop_ids)
         tokenizer = self.tokenizer
         end = next(iter(self.chat.user_close), None)
 
@@ -159,10 +182,12 @@ def assemble_llm_server(
     native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
-    base_url, key = split_url(server.url), server.key()
+    key = server.key()
     words = None if server.tokenizer is None else server_words(Path(server.tokenizer))
-    tokenizer = None if words is None else words.tokenizer
-    capabilities = find_out(base_url, server.model, tokenizer, key, report=report)
+    client, media = HttpClient(key), MediaParts()
+    servers = _servers(server, words, client, key, report, media)
+    capabilities = servers.capabilities
+    media.costs = capabilities.part_costs
     context_tokens = min(capabilities.context_tokens, config.max_context_tokens)
     if server.window_tokens > context_tokens - ANSWER_RESERVE_TOKENS:
         raise LlmContextShort(server.window_tokens, context_tokens, ANSWER_RESERVE_TOKENS)
@@ -172,12 +197,10 @@ def assemble_llm_server(
     chosen = _chosen_recognizer(ears, config)
     report("eyes", 0, 0)
     eyes = FrameLabeller.load(senses.eyes, senses.names, senses.faces)
-    rendering = Rendering.of(words, capabilities)
-    client = HttpClient(base_url, key)
-    vocabulary = rendering.vocabulary(capabilities)
-    backend = LlmServerBackend(client, capabilities, vocabulary, time.monotonic_ns)
-    reader = reader_of(senses.reading, config)
-    services = services_of(rendering, chosen.recognizer, eyes, config, reader)
+    rendering = Rendering.of(words, capabilities, media)
+    backend = LlmServerBackend(client, servers, time.monotonic_ns)
+    reader = None if capabilities.sees else reader_of(senses.reading, config)
+    services = services_of(rendering, capabilities, chosen.recognizer, eyes, config, reader)
     engine = Engine(parts_of(services, backend, context_tokens, time.monotonic_ns, config), emit)
     report("warm-up", 0, 0)
     chosen.recognizer.recognize(chosen.recognizer.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
@@ -187,14 +210,42 @@ def assemble_llm_server(
         kv_bytes_per_token=0,
         kv_pool_bytes=0,
         weights_bytes=0,
-        still=still_size(reader),
-        frame=frame_size(reader),
+        still=SEEN_PICTURE if capabilities.sees else still_size(reader),
+        frame=SEEN_PICTURE if capabilities.sees else frame_size(reader),
         load_s=time.monotonic() - began_s,
         ears=chosen.directory.name,
         ears_reason=chosen.reason,
         llm_server=capabilities.facts(),
     )
     return engine, info
+
+
+def _servers(
+    wanted: LlmServerConfig,
+    words: Words | None,
+    client: HttpClient,
+    key: str | None,
+    report: Report,
+    media: MediaParts,
+) -> Servers:
+    """All servers, of which one answers at least. Raises `BadSettings`, `LlmServerError`."""
+    tokenizer = None if words is None else words.tokenizer
+    urls = [split_url(url) for url in wanted.urls]
+    if len(set(urls)) < len(urls):
+        raise BadSettings("llm", "the URLs of different servers", " ".join(wanted.urls))
+
+    def known(url: str, **how: Any) -> Known:
+        senses = wanted.senses
+        found = find_out(url, wanted.model, tokenizer, key, wait_s=0.0, senses=senses, **how)
+        return Known(found, Rendering.of(words, found, media).vocabulary(found))
+
+    def join(url: str) -> Known:
+        """In a thread of its own: nothing is reported from there."""
+        return known(url, reply_wait_s=JOIN_WAIT_S)
+
+    found = find_servers(urls, lambda url: known(url, report=report), report)
+    capacity = wanted.sessions or None
+    return Servers(client, found, join if len(found) > 1 else None, capacity=capacity)
 
 
 def server_words(path: Path) -> Words:
@@ -213,20 +264,26 @@ def server_words(path: Path) -> Words:
 
 def services_of(
     rendering: Rendering,
+    capabilities: Capabilities,
     recognizer: SpeechRecognizer,
     eyes: FrameLabeller,
     config: EngineConfig,
     reader: BackgroundReader | None = None,
 ) -> ModelServices:
-    """The services that sessions use beside the backend."""
+    """The services that sessions use beside the backend. What the server's model takes itself goes
+    there; the words that we recognise are then for people alone."""
     labels_cache: EncoderCache[FrameLabels] = EncoderCache(
         config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
     )
+    sees, media = capabilities.sees, rendering.media
+    if capabilities.hears:
+        recognizer = CaptionedRecognizer(PartRecognizer(media, sees=sees), recognizer)
+    image_encoder: ImageEncoder = NotedImageEncoder(eyes, rendering.tokenizer, labels_cache)
     return ModelServices(
         chat=rendering.chat,
         tokenizer=rendering.tokenizer,
         recognizer=recognizer,
-        image_encoder=NotedImageEncoder(eyes, rendering.tokenizer, labels_cache),
+        image_encoder=PartImageEncoder(media) if sees else image_encoder,
         new_sampler=ServersSampler,
         stop_ids=frozenset(rendering.chat.stop_ids),
         kv_bytes_per_token=0,

@@ -36,6 +36,8 @@ from headstart.engine.session.utterance import AudioBatch, Utterance
 
 # Spans kept of one turn for its latency budget, the newest.
 MAX_TURN_SPANS = 256
+MAX_MOVES = 16
+"""Reported with an answer, the newest."""
 
 Emit = Callable[[api.Event], None]
 NewStream = Callable[[str], Stream]
@@ -73,6 +75,7 @@ class Session:
         self._rolled_back_before = 0
         self._summaries = Summaries(services, self.conversation)
         self._unanswered = False  # whether words came since the last answer
+        self._moves: deque[api.Move] = deque(maxlen=MAX_MOVES)  # since the last answer
         self.speculated_kept = 0
         """Tokens drawn before the endpoint was sure, which an answer began with."""
         self.speculated_wasted = 0
@@ -335,6 +338,11 @@ class Session:
         if self.conversation.utterance is not None and self.answer is None:
             self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
 
+    def moved(self, move: api.Move) -> None:
+        """Report that the K/V are computed elsewhere from now on."""
+        self._moves.append(move)
+        self._emit(api.Moved(self.name, move))
+
     def report_end(self, probability: float, mark_probability: float | None = None) -> None:
         """Report the probability that the message ends behind the present words, and that of the
         mark with which they end."""
@@ -421,7 +429,7 @@ class Session:
         """Answer out of band, in a stream of its own; the conversation does not change."""
         assert command.items is not None
         stream = self._new_stream(f"{self.name}/{command.generation}")
-        stream.share_within(self.stream.share_domain)
+        stream.share_within(self.stream.share_domain, self.stream.place)
         own = command.instructions, command.tools, command.sampling.max_tokens
         prompt = self.conversation.out_of_band_prompt(command.items, stream, *own)
         answer = self._new_answer(stream, prompt, command)
@@ -476,8 +484,10 @@ class Session:
                 decode_tok_s=answer.tok_s(),
                 code=answer.code,
                 message=answer.message,
+                moves=tuple(self._moves),
             )
         )
+        self._moves.clear()
         if answer.out_of_band:
             self._drop(answer)
             return

@@ -103,7 +103,10 @@ def engine_argv(
     if settings.size is not None:
         argv += ["--size", settings.size]
     if settings.llm is not None and settings.engine == "local":
-        argv += ["--llm", settings.llm, "--window-tokens", str(settings.window_tokens)]
+        for url in settings.llm_urls:
+            argv += ["--llm", url]
+        argv += ["--llm-sessions", str(settings.llm_sessions), "--senses", settings.senses]
+        argv += ["--window-tokens", str(settings.window_tokens)]
         named = {"model": settings.llm_model, "key-env": settings.llm_key_env}
         named |= {"tokenizer": settings.tokenizer}
         for option, value in named.items():

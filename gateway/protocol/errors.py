@@ -345,13 +345,13 @@ def session_expired(minutes: int = 60) -> FatalProtocolError:
     )
 
 
-def no_room(message: str, retry_after_s: float) -> FatalProtocolError:
-    """The engine has no memory for another session; `message` says how much is missing."""
+def no_room(message: str, retry_after_s: float, code: str = "no_room") -> FatalProtocolError:
+    """The engine takes no other session now; `message` says what is missing."""
     error = FatalProtocolError(
-        "no_room",
+        code,
         message,
         close_code=CLOSE_TRY_AGAIN_LATER,
-        close_reason=f"no_room; retry_after_s={retry_after_s:.0f}",
+        close_reason=f"{code}; retry_after_s={retry_after_s:.0f}",
     )
     error.type = SERVER_ERROR
     return error

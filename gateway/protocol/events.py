@@ -15,7 +15,7 @@ from headstart.gateway.protocol.errors import ProtocolError
 from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.protocol.items import Json
 
-EngineState = Literal["loading", "ready", "restarting", "down"]
+EngineState = Literal["loading", "ready", "restarting", "moved", "down"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,5 +376,6 @@ class Events:
         return self._event("gateway.voice.status", status=status, voice=voice, message=message)
 
     def engine_status(self, state: EngineState, message: str, **detail: Any) -> Json:
-        """The engine behind this session went away, comes back, or loads (`detail`: how far)."""
+        """The engine behind this session went away, comes back, or loads (`detail`: how far); or
+        another LLM server answers from now on ("moved")."""
         return self._event("gateway.engine.status", status=state, message=message, **detail)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -409,6 +410,7 @@ class Gateway:
                 "sessions": stats.sessions if stats else None,
                 "pending_prefill_tokens": stats.pending_prefill_tokens if stats else None,
                 "memory": stats and _memory_body(stats),
+                "llm_servers": msgspec.to_builtins(stats.llm_servers) if stats else None,
             },
             "engines": engines.body(),
             "gateway": footprint() | {"name": self.settings.gateway_name},

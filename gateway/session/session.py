@@ -258,9 +258,12 @@ class Session:
             case api.Finished():
                 self._responses.finished(event, now_ns)
             case api.Failed():
-                if event.code == "no_room":
-                    return self._refuse(errors.no_room(event.message, event.retry_after_s), now_ns)
+                if event.about == "open" and event.retry_after_s:
+                    refusal = errors.no_room(event.message, event.retry_after_s, event.code)
+                    return self._refuse(refusal, now_ns)
                 self._failed(event)
+            case api.Moved():
+                self._moved(event.move)
             case api.Pressure():
                 self._pictures.pressure(event.level)
             case api.ImagesConsumed():
@@ -283,6 +286,15 @@ class Session:
         message = "The engine was lost and is being restarted; the conversation is kept."
         context.send_ours("engine", context.events.engine_status("restarting", message))
         return self._done(now_ns)
+
+    def _moved(self, move: api.Move) -> None:
+        message = (
+            "Another LLM server answers from now on; it reads the conversation again, which may "
+            "delay the next answer."
+        )
+        detail = {"why": move.why, "tokens": move.tokens}
+        status = self._context.events.engine_status("moved", message, **detail)
+        self._context.send_ours("engine", status)
 
     def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]:
         """An engine is available (again): send it the conversation."""

@@ -31,6 +31,7 @@ from headstart.gateway.telemetry.turn_record import (
     TurnChunk,
     TurnRecord,
     Voice,
+    move_to_wire,
 )
 from headstart.gateway.tts.spoken_response import SpokenResponse
 
@@ -205,6 +206,7 @@ class TurnReports:
             interrupted=by_speech or _is_cut(running),
             revoked_ms=_revoked_ms(running),
             error=error,
+            moves=() if outcome is None else outcome.moves,
             text=self._text(running),
         )
         context.observer.turn(known.record)
@@ -233,6 +235,7 @@ class TurnReports:
                 "wasted_tokens": outcome.usage.wasted,
             },
             decode_tok_s=outcome.decode_tok_s,
+            moves=[move_to_wire(move) for move in outcome.moves],
             voice=record.voice_to_wire(),
         )
         context.send_ours("latency", report)

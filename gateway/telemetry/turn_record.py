@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from headstart.engine.api import KvStats, Usage
+from headstart.engine.api import KvStats, Move, Usage
 from headstart.gateway.audio.clock import ns_to_ms
 from headstart.gateway.telemetry.latency import (
     STAGES,
@@ -90,8 +90,9 @@ class Playout:
 class TurnRecord:
     """See the module's docstring. `turn`: the utterance that is answered; 0: none. `hangover`: what
     owns the wait for the end of speech, JSON-ready. `revoked_ms`: how much of the answer was played
-    before it was taken back, because the speaker went on; None if it was not. `text`: what was said
-    and answered, None unless it is wanted."""
+    before it was taken back, because the speaker went on; None if it was not. `moves`: to
+    another LLM server, since the turn before. `text`: what was said and answered, None unless it
+    is wanted."""
 
     response_id: str
     session_id: str
@@ -115,6 +116,7 @@ class TurnRecord:
     interrupted: bool = False
     revoked_ms: float | None = None
     error: tuple[str, str] | None = None
+    moves: tuple[Move, ...] = ()
     text: tuple[str | None, str] | None = None
 
     @property
@@ -198,6 +200,7 @@ class TurnRecord:
             "interrupted": self.interrupted,
             "revoked_ms": self.revoked_ms,
             "error": self.error and {"code": self.error[0], "message": self.error[1]},
+            "moves": [self._move(move) for move in self.moves],
             **self._texts(),
         }
 
@@ -265,6 +268,11 @@ class TurnRecord:
             "problem": voice.problem,
         }
 
+    def _move(self, move: Move) -> Json:
+        """With the servers' addresses, which clients do not get."""
+        ends = {"from": move.from_url, "to": move.to_url}
+        return move_to_wire(move) | ends | {"at_ms": self._from_origin(move.at_ns)}
+
     def _playout(self) -> Json | None:
         if self.playout is None or self.playout_ns is None:
             return None
@@ -288,6 +296,11 @@ def usage_to_wire(usage: Usage) -> Json:
         "speculated": usage.speculated,
         "wasted": usage.wasted,
     }
+
+
+def move_to_wire(move: Move) -> Json:
+    """A session's move to another LLM server: why, and how much had to be computed again."""
+    return {"why": move.why, "tokens": move.tokens}
 
 
 def kv_to_wire(kv: KvStats) -> Json:

@@ -7,7 +7,10 @@ as it happens; the end names what failed, and the exit status is 1 if anything d
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +22,7 @@ from headstart.benchmarks import llm_servers
 from headstart.benchmarks.behind_server import BehindServer
 from headstart.benchmarks.llm_servers import Served
 from headstart.engine import api
+from headstart.engine.backends.llm_server.http_client import Timeouts
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "tiny"
@@ -140,6 +144,63 @@ def too_long(served: Served) -> None:
         check("something was forgotten", talk.engine.totals.evicted > 0)
 
 
+def stalled(served: Served) -> None:
+    """Its process is stopped in mid-answer: a named error, and it is asked again. When it goes on,
+    so does the answer."""
+    hasty = Timeouts(connect_s=5.0, first_s=20.0, between_s=3.0)
+    talk = BehindServer(served.url, served.tokenizer, timeouts=hasty)
+    group = os.getpgid(served.process.pid)
+    try:
+        asked(talk, "s", "Tell me a long story about a dragon.")
+        talk.tell(api.Respond("s", 1, "a1", LONG))
+        talk.until(lambda: len(talk.text(1)) > 10)
+        os.killpg(group, signal.SIGSTOP)
+        talk.until(lambda: talk.backend.totals.retries > 0)
+        os.killpg(group, signal.SIGCONT)
+        talk.until(lambda: talk.finished(1) is not None)
+        done = talk.finished(1)
+        assert done is not None
+        check(f"the answer went on: {done.message}", done.code == "")
+        check("nothing came twice", done.text == talk.text(1))
+    finally:
+        os.killpg(group, signal.SIGCONT)
+        talk.close()
+
+
+def taken_over(served: Served) -> None:
+    """Of two servers the one that answers is killed: the other one ends the answer."""
+    with llm_servers.serving(
+        served.name, MODEL, slots=SLOTS, context_tokens=CONTEXT_TOKENS
+    ) as second:
+        talk = BehindServer(second.url, served.tokenizer, others=[served.url])
+        try:
+            names = (f"s{n}" for n in itertools.count())
+            name = next(n for n in names if _opened_at(talk, n, second.url))
+            asked_there = api.Item("u", api.Role.USER, (api.Text("Tell me a long story."),))
+            talk.tell(api.AddItem(name, asked_there), api.Respond(name, 1, "a1", LONG))
+            talk.until(lambda: len(talk.text(1)) > 10)
+            llm_servers.stop(second.process)
+            talk.until(lambda: talk.finished(1) is not None)
+            done = talk.finished(1)
+            assert done is not None
+            check(f"the answer went on: {done.message}", done.code == "")
+            check("nothing came twice", done.text == talk.text(1))
+            (move,) = done.moves
+            check("it moved", (move.from_url, move.to_url) == (second.url, served.url))
+            states = {each.url: each.state for each in talk.backend.status()}
+            check(f"states are told: {states}", states[second.url] == "down")
+        finally:
+            talk.close()
+
+
+def _opened_at(talk: BehindServer, name: str, url: str) -> bool:
+    """Open a session; whether it is at the server at `url`."""
+    talk.tell(api.Open(name, "Answer at length."))
+    talk.settle()
+    server = talk.backend.servers.of(name)
+    return server is not None and server.url == url
+
+
 def killed(served: Served) -> None:
     """The server dies in mid-answer and comes back: a named error, then the session goes on."""
     with behind(served) as talk:
@@ -190,6 +251,8 @@ CHECKS: tuple[Callable[[Served], None], ...] = (
     eight_sessions,
     too_long,
     conversation,
+    stalled,
+    taken_over,
     killed,  # the last: it takes the server with it
 )
 

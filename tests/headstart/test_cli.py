@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headstart.cli import PLUGIN_GROUP, build
+from headstart.gateway.config import Settings
 from headstart.gateway.errors import ConfigError
 
 runner = CliRunner()
@@ -86,9 +87,14 @@ def test_validate(tmp_path: Path) -> None:
     assert "Traceback" not in bad.stderr
 
 
-def test_a_second_llm_server_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One for each engine, so far; nothing is started."""
+def test_several_llm_servers_are_one_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--llm` again for each; the same one twice is refused by name."""
+    seen: list[Settings] = []
+    serve = "headstart.gateway.server.main.serve"
+    monkeypatch.setattr(serve, lambda wanted, _: seen.append(wanted))
     app = build([])
-    done = runner.invoke(app, ["serve", "--llm", "http://a:1", "--llm", "http://b:2"])
+    runner.invoke(app, ["serve", "--llm", "http://a:1", "--llm", "http://b:2"])
+    assert seen[0].llm_urls == ["http://a:1", "http://b:2"]
+    done = runner.invoke(app, ["serve", "--llm", "http://a:1", "--llm", "http://a:1"])
     assert isinstance(done.exception, ConfigError)
-    assert "'http://b:2'" in str(done.exception)
+    assert "names a server twice" in str(done.exception)

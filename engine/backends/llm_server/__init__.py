@@ -5,8 +5,9 @@ The server keeps no state of ours. While a person speaks, the prompt so far is s
 the real request comes. `backend` decides which request is due for which session, `wire` writes
 requests and reads replies, `http_client` is the connection, in a thread of its own. `probe` finds
 out at start what the server can (`capabilities`), and `messages` renders conversations for servers
-that take chat messages only.
+that take chat messages only, `media` pictures and sounds in them. `servers` says which of several
+servers a session is at.
 
-May import: `api`, `chat`, `errors`, `kvcache`, `scheduling`, `session`.
+May import: `api`, `chat`, `errors`, `interfaces`, `kvcache`, `placement`, `scheduling`, `session`.
 Never: samples, or keeps K/V. It is the one place of the engine with an event loop.
 """

@@ -14,23 +14,24 @@ for this prefix, by what it was sent. Each `step` compares the requests in fligh
 sessions want now, so nothing has to be told when an answer is given up.
 
 A broken request is sent again up to `MAX_TRIES` times. Completions are stateless, so an answer that
-broke off goes on behind what has come of it.
+broke off goes on behind what has come of it: at the same server, or at another one if that is down
+(`servers`). The K/V of a session that moves are computed again there, at once.
 """
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from headstart.engine import api
-from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
+from headstart.engine.backends.llm_server.capabilities import PromptForm
 from headstart.engine.backends.llm_server.errors import (
     LlmConnectionLost,
     LlmGarbage,
     LlmModelChanged,
+    LlmNoServer,
     LlmServerError,
 )
 from headstart.engine.backends.llm_server.http_client import (
@@ -41,9 +42,11 @@ from headstart.engine.backends.llm_server.http_client import (
     HttpRequest,
     Outcome,
 )
+from headstart.engine.backends.llm_server.servers import Server, Servers
+from headstart.engine.backends.llm_server.totals import Kind, Totals
 from headstart.engine.backends.llm_server.wire import (
+    Json,
     Piece,
-    Prompt,
     answer_body,
     path_of,
     probability,
@@ -70,61 +73,6 @@ SPARE_PIECES = 16
 _NS_PER_MS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The server's tokens. `prompt_of`: tokens in the form that the server takes. `encode`: tokens
-    of an answer's text, if the server does not tell them. `stop_ids`: end an answer. `end_token`:
-    closes a user's message, None if none does, and its spelling `end_spelling`."""
-
-    prompt_of: Callable[[Sequence[int]], Prompt]
-    encode: Callable[[str], Sequence[int]]
-    stop_ids: frozenset[int]
-    end_token: int | None = None
-    end_spelling: str = ""
-
-
-class Kind(StrEnum):
-    """Of a request: a prompt sent ahead, an answer, or whether the message is over."""
-
-    WARM_UP = "warm_up"
-    ANSWER = "answer"
-    END_PROBE = "end_probe"
-
-
-class Totals:
-    """Counters behind `api.LlmServerTotals`, which explains them."""
-
-    def __init__(self) -> None:
-        self.requests: Counter[Kind] = Counter()
-        self.cancelled: Counter[Kind] = Counter()
-        self.computed: Counter[Kind] = Counter()
-        self.cached: Counter[Kind] = Counter()
-        self.unknown: Counter[Kind] = Counter()
-        self.failures: Counter[str] = Counter()
-        self.retries = 0
-
-    def prompt(self, kind: Kind, num_tokens: int, cached: int | None) -> None:
-        """Count a prompt; `cached` is the server's count, None if it did not tell."""
-        if cached is None:
-            self.unknown[kind] += num_tokens
-        else:
-            self.cached[kind] += min(cached, num_tokens)
-            self.computed[kind] += max(0, num_tokens - cached)
-
-    def report(self) -> api.LlmServerTotals:
-        fates = {"computed": self.computed, "cached": self.cached, "unknown": self.unknown}
-        return api.LlmServerTotals(
-            requests={kind.value: count for kind, count in self.requests.items()},
-            cancelled={kind.value: count for kind, count in self.cancelled.items()},
-            prompt_tokens={
-                kind.value: {fate: counts[kind] for fate, counts in fates.items() if counts[kind]}
-                for kind in self.requests
-            },
-            failures=dict(self.failures),
-            retries=self.retries,
-        )
-
-
 @dataclass(slots=True)
 class _Run:
     """A request in flight. `sent`: the tokens of its prompt; `cached`: how many of them the server
@@ -132,6 +80,7 @@ class _Run:
     to end, once it has come."""
 
     kind: Kind
+    server: Server
     session: Session
     stream: Stream
     sent: list[int]
@@ -141,9 +90,9 @@ class _Run:
     single: bool = False  # the first token alone, with some barred
     max_tokens: int = 1
     pieces: int = 0  # with tokens
-    cached: int | None = None
     is_over: bool = False  # all tokens have come, but not the end of the stream
     ending: str | None = None
+    cached: int | None = None
 
 
 @dataclass(slots=True)
@@ -151,7 +100,8 @@ class _State:
     """What is kept of an answer between its requests."""
 
     answer: Answer
-    tries: int = 0
+    tries: int = 0  # that broke, at servers that are still up
+    moves: int = 0
     call: int | None = None
     delay_s: float = 0.0
 
@@ -165,24 +115,19 @@ class _Tally:
 
 
 class LlmServerBackend:
-    """`headstart.engine.engine.Backend` over `client`. `clock` is `time.monotonic_ns`."""
+    """`headstart.engine.engine.Backend` over `servers`, which `client` speaks to. `clock` is
+    `time.monotonic_ns`."""
 
-    def __init__(
-        self,
-        client: HttpClient,
-        capabilities: Capabilities,
-        vocabulary: Vocabulary,
-        clock: Callable[[], int],
-    ) -> None:
+    def __init__(self, client: HttpClient, servers: Servers, clock: Callable[[], int]) -> None:
         self.client = client
-        self.capabilities = capabilities
-        self.totals = Totals()
-        self._vocabulary = vocabulary
+        self.servers = servers
+        self.capabilities = servers.capabilities
         self._clock = clock
         self._runs: dict[int, _Run] = {}
         self._warm_ups: dict[str, int] = {}  # by session
         self._rests_until_ns: dict[str, int] = {}  # no warm-ups of these sessions before
         self._states: dict[int, _State] = {}  # by id of the answer, which is kept in it
+        self._homeless_until_ns: dict[str, int] = {}  # sessions that no server took
         self._tally = _Tally()
         self._told: set[str] = set()  # codes of warm-ups' errors that are in the log
 
@@ -190,6 +135,11 @@ class LlmServerBackend:
     def busy(self) -> bool:
         """Whether a request is in flight."""
         return bool(self._runs)
+
+    @property
+    def totals(self) -> Totals:
+        """Of all servers."""
+        return functools.reduce(Totals.plus, (s.totals for s in self.servers), Totals())
 
     def server_totals(self) -> api.LlmServerTotals:
         return self.totals.report()
@@ -205,18 +155,88 @@ class LlmServerBackend:
         self._runs.clear()
         self.client.close()
 
+    def admit(self, session: Session) -> None:
+        """Choose a new session's server. Raises `LlmNoServer`."""
+        self._place(session)
+
+    def remove(self, session: str) -> None:
+        self.servers.release(session, self._clock())
+        self._homeless_until_ns.pop(session, None)
+
+    def status(self) -> list[api.LlmServerStatus]:
+        return self.servers.status(self._clock())
+
     def step(self, sessions: Sequence[Session]) -> StepWork | None:
         """Cancel what nobody wants any more, take what has come, and send what is due."""
         self._tally = _Tally()
         self._cancel_unwanted(sessions)  # first: what has come for them must not be taken
         for outcome in self.client.take():
-            self._take(outcome)
+            if not self.servers.takes(outcome, self._clock()):
+                self._take(outcome)
+        self.servers.check(self._clock())
+        self._cut_lost()
         for session in sessions:
+            self._stay_or_move(session)
             self._send_due(session)
         tally = self._tally
         if not tally.worked:
             return None
         return StepWork(frozenset(tally.streams), tally.prefilled, tally.decoded)
+
+    # --- where a session is ----------------------------------------------------------------------
+
+    def _stay_or_move(self, session: Session) -> None:
+        """Move a session whose server is down or drains, while it has nothing in flight, so that
+        its K/V are computed elsewhere before they are needed."""
+        server, now_ns = self.servers.of(session.name), self._clock()
+        if server is not None and not server.drains:
+            return
+        if any(run.session is session and run.answer is not None for run in self._runs.values()):
+            return
+        if server is not None and session.answer is not None:
+            return  # its prompt is warm there
+        if now_ns < self._homeless_until_ns.get(session.name, 0):
+            return
+        try:
+            self._place(session)
+        except LlmNoServer as refused:
+            wait_ns = round(refused.retry_after_s * 1e9)
+            self._homeless_until_ns[session.name] = now_ns + wait_ns
+
+    def _place(self, session: Session) -> Server:
+        """The session's server; its streams are there then. Raises `LlmNoServer`."""
+        now_ns = self._clock()
+        server, left = self.servers.place(session.name, now_ns)
+        self._homeless_until_ns.pop(session.name, None)
+        lost_tokens = 0
+        for stream in session.streams():
+            if left is not None or stream.place != server.place:
+                lost_tokens += stream.move_to(server.place, server.capabilities.block_tokens)
+        if left is not None:  # it may be the same one, started again
+            self._tally.worked = True
+            self._cancel_warm_up(session)
+            for answer in session.answers():
+                if not answer.tokens:
+                    answer.cached_tokens = 0
+            session.moved(api.Move(left.url, server.url, left.code, lost_tokens, now_ns))
+        return server
+
+    def _cancel_warm_up(self, session: Session) -> None:
+        call = self._warm_ups.get(session.name)
+        if call is not None:
+            self._cancel(call, self._runs[call])
+
+    def _cut_lost(self) -> None:
+        """Close what is in flight at servers that went down; answers go on elsewhere."""
+        for server in self.servers.take_lost():
+            for call, run in list(self._runs.items()):
+                if run.server is not server:
+                    continue
+                if run.kind is Kind.ANSWER:
+                    self.client.cancel(call)
+                    self._broken(call, run, LlmConnectionLost(server.reason))
+                else:
+                    self._cancel(call, run)
 
     # --- sending ---------------------------------------------------------------------------------
 
@@ -226,7 +246,8 @@ class LlmServerBackend:
         for call, run in list(self._runs.items()):
             if run.answer is not None:
                 goes_on = run.answer.finished is None or run.is_over
-                keep = id(run.answer) in wanted and goes_on
+                # A whole answer may be there before the estimate of the end behind its question.
+                keep = id(run.answer) in wanted and (goes_on or run.kind is Kind.END_PROBE)
             else:
                 keep = present.get(run.session.name) is run.session and self._is_valid(run)
             if not keep:
@@ -246,12 +267,13 @@ class LlmServerBackend:
     def _cancel(self, call: int, run: _Run) -> None:
         self.client.cancel(call)
         self._remove(call, run)
-        self.totals.cancelled[run.kind] += 1
+        self.servers.finished(run.server, self._clock(), ok=False)
+        run.server.totals.cancelled[run.kind] += 1
         self._tally.worked = True
 
     def _remove(self, call: int, run: _Run) -> None:
         del self._runs[call]
-        self.totals.prompt(run.kind, len(run.sent), run.cached)
+        run.server.totals.prompt(run.kind, len(run.sent), run.cached)
         if run.kind is Kind.WARM_UP and self._warm_ups.get(run.session.name) == call:
             del self._warm_ups[run.session.name]
         if run.kind is Kind.ANSWER and not run.stream.closed:
@@ -265,30 +287,30 @@ class LlmServerBackend:
         if session.answer is None:
             self._send_warm_up(session)
 
-    def _send(self, run: _Run, request: HttpRequest) -> int:
-        call = self.client.send(request)
+    def _send(self, run: _Run, body: Json, delay_s: float = 0.0, pieces: int = 1) -> int:
+        url = run.server.url + path_of(run.server.capabilities)
+        call = self.client.send(HttpRequest(url, body, delay_s, pieces))
+        self.servers.began(run.server)
         self._runs[call] = run
-        self.totals.requests[run.kind] += 1
+        run.server.totals.requests[run.kind] += 1
         self._tally.worked = True
         return call
 
     def _send_warm_up(self, session: Session) -> None:
-        stream = session.stream
-        if not self.capabilities.warms_up or session.name in self._warm_ups:
+        stream, server = session.stream, self.servers.of(session.name)
+        if server is None or session.name in self._warm_ups:
             return
-        if not stream.pending_ahead:
+        if not server.capabilities.warms_up or not stream.pending_ahead:
             return
         self._tally.prefilled += stream.adopt()  # what another session has sent
         due = stream.pending_ahead
         if not due or self._clock() < self._rests_until_ns.get(session.name, 0):
             return
         sent = list(stream.tokens[: stream.kv_len + due])
-        run = _Run(Kind.WARM_UP, session, stream, sent, self._clock())
-        prompt = self._vocabulary.prompt_of(sent)
-        body = warm_up_body(self.capabilities, prompt, stream.share_domain)
-        self._warm_ups[session.name] = self._send(
-            run, HttpRequest(path_of(self.capabilities), body)
-        )
+        run = _Run(Kind.WARM_UP, server, session, stream, sent, self._clock())
+        prompt = server.vocabulary.prompt_of(sent)
+        body = warm_up_body(server.capabilities, prompt, stream.share_domain)
+        self._warm_ups[session.name] = self._send(run, body)
 
     def _waits(self, session: Session, answer: Answer) -> bool:
         """Whether an answer's request is in flight or has to wait.
@@ -307,6 +329,7 @@ class LlmServerBackend:
         state = self._states.setdefault(id(answer), _State(answer))
         stream, now_ns = answer.stream, self._clock()
         try:
+            server = self._server_for(session, answer)
             forced = answer.calling.take_forced()
             if forced:
                 answer.take_all(forced, now_ns)
@@ -322,33 +345,42 @@ class LlmServerBackend:
         stream.adopt(until=answer.probe)
         sent = list(stream.tokens)
         if answer.probe is not None:
-            self._send_probe(session, answer, sent[: answer.probe + 1])
+            self._send_probe(server, session, answer, sent[: answer.probe + 1])
         banned = answer.calling.banned if not answer.tokens else frozenset()
         max_tokens = 1 if banned else room
         body = answer_body(
-            self.capabilities,
-            self._vocabulary.prompt_of(sent),
+            server.capabilities,
+            server.vocabulary.prompt_of(sent),
             answer.sampling,
             max_tokens,
-            stop_ids=self._vocabulary.stop_ids,
+            stop_ids=server.vocabulary.stop_ids,
             banned=banned,
             domain=stream.share_domain,
         )
-        run = _Run(Kind.ANSWER, session, stream, sent, now_ns, answer)
+        run = _Run(Kind.ANSWER, server, session, stream, sent, now_ns, answer)
         run.speculated, run.single = answer.speculative, bool(banned)
         run.max_tokens = max_tokens
-        path, pieces = path_of(self.capabilities), max_tokens + SPARE_PIECES
-        state.call = self._send(run, HttpRequest(path, body, state.delay_s, pieces))
+        state.call = self._send(run, body, state.delay_s, max_tokens + SPARE_PIECES)
         state.delay_s = 0.0
 
-    def _send_probe(self, session: Session, answer: Answer, sent: list[int]) -> None:
+    def _server_for(self, session: Session, answer: Answer) -> Server:
+        """Where an answer's request goes. Raises `LlmNoServer` at once: nobody waits in vain."""
+        server = self.servers.of(session.name)
+        warm = answer.stream.kv_len > 0
+        if server is not None and warm and server.drains:
+            return server  # the last one there
+        return self._place(session)
+
+    def _send_probe(
+        self, server: Server, session: Session, answer: Answer, sent: list[int]
+    ) -> None:
         answer.probe = None
-        if not self.capabilities.probes_end:
+        if not server.capabilities.probes_end:
             return
-        run = _Run(Kind.END_PROBE, session, answer.stream, sent, self._clock(), answer)
-        prompt = self._vocabulary.prompt_of(sent)
-        body = probe_body(self.capabilities, prompt, answer.stream.share_domain)
-        self._send(run, HttpRequest(path_of(self.capabilities), body))
+        run = _Run(Kind.END_PROBE, server, session, answer.stream, sent, self._clock(), answer)
+        prompt = server.vocabulary.prompt_of(sent)
+        body = probe_body(server.capabilities, prompt, answer.stream.share_domain)
+        self._send(run, body)
 
     # --- receiving -------------------------------------------------------------------------------
 
@@ -360,7 +392,7 @@ class LlmServerBackend:
         try:
             match outcome:
                 case Arrived():
-                    piece = self._read(outcome)
+                    piece = self._read(run.server, outcome)
                     self._took(outcome.call, run, piece, outcome.at_ns)
                 case Ended():
                     self._ended(outcome.call, run, closed=outcome.closed)
@@ -371,9 +403,10 @@ class LlmServerBackend:
                 self.client.cancel(outcome.call)
                 self._broken(outcome.call, run, error)
 
-    def _read(self, arrived: Arrived) -> Piece:
+    @staticmethod
+    def _read(server: Server, arrived: Arrived) -> Piece:
         piece = read(arrived.piece)
-        known = self.capabilities.reply_model
+        known = server.capabilities.reply_model
         if known and piece.model and piece.model != known:
             raise LlmModelChanged(known, piece.model)
         return piece
@@ -384,7 +417,8 @@ class LlmServerBackend:
         if run.kind is Kind.WARM_UP:
             self._warmed_up(run, piece, at_ns)
         elif run.kind is Kind.END_PROBE:
-            token, spelling = self._vocabulary.end_token, self._vocabulary.end_spelling
+            vocabulary = run.server.vocabulary
+            token, spelling = vocabulary.end_token, vocabulary.end_spelling
             chance = None if token is None else probability(piece, token, spelling)
             if chance is not None:
                 run.session.report_end(min(chance, 1.0))
@@ -393,7 +427,7 @@ class LlmServerBackend:
 
     def _warmed_up(self, run: _Run, piece: Piece, at_ns: int) -> None:
         """Record what the server has computed ahead."""
-        if not self._is_valid(run):
+        if not self._is_valid(run) or run.stream.place != run.server.place:
             return
         try:
             self._advance(run.stream, len(run.sent))
@@ -420,7 +454,7 @@ class LlmServerBackend:
             self._note_cached(run, piece.cached_tokens)
         ids = piece.ids
         if ids is None:
-            ids = tuple(self._vocabulary.encode(piece.text))
+            ids = tuple(run.server.vocabulary.encode(piece.text))
         if ids and answer.finished is None:
             self._note_time(run, piece, at_ns)
             try:
@@ -440,8 +474,7 @@ class LlmServerBackend:
         if run.is_over:
             return  # the count of cached tokens comes last, and the stream's end with it
         if answer.finished is not None:
-            self.client.cancel(call)
-            self._remove(call, run)
+            self._finish(call, run)
         session.flush(answer)
 
     @staticmethod
@@ -477,7 +510,7 @@ class LlmServerBackend:
 
     def _ended(self, call: int, run: _Run, *, closed: bool) -> None:
         if run.kind is not Kind.ANSWER:
-            self._remove(call, run)
+            self._finish(call, run)
             return
         answer = run.answer
         assert answer is not None
@@ -485,7 +518,7 @@ class LlmServerBackend:
             raise LlmConnectionLost("the stream has no end")
         if run.ending not in ("stop", "length", "eos", "limit", "tool_calls", None):
             raise LlmGarbage("a completed answer", f"finish_reason {run.ending!r}")
-        self._remove(call, run)
+        self._finish(call, run)
         if answer.finished is not None:
             run.session.flush(answer)
             return
@@ -495,9 +528,16 @@ class LlmServerBackend:
         answer.end(reason)
         run.session.flush(answer)
 
-    def _broken(self, call: int, run: _Run, error: LlmServerError) -> None:
-        self.totals.failures[error.code] += 1
+    def _finish(self, call: int, run: _Run) -> None:
+        """A request is over, and was answered. Closes what is left of its connection."""
+        self.client.cancel(call)
         self._remove(call, run)
+        self.servers.finished(run.server, self._clock())
+
+    def _broken(self, call: int, run: _Run, error: LlmServerError) -> None:
+        run.server.totals.failures[error.code] += 1
+        self._remove(call, run)
+        self.servers.finished(run.server, self._clock(), error)
         if run.kind is not Kind.ANSWER:
             self._warm_up_failed(run, error)
             return
@@ -507,16 +547,26 @@ class LlmServerBackend:
             run.session.flush(answer)
             return
         state = self._states.setdefault(id(answer), _State(answer))
-        state.tries += 1
-        can_go_on = self.capabilities.prompt is not PromptForm.MESSAGES or not answer.tokens
-        if error.retryable and can_go_on and state.tries < MAX_TRIES:
-            pause_s = max(error.retry_after_s, RETRY_FIRST_S * 2 ** (state.tries - 1))
-            state.delay_s = min(pause_s, RETRY_MAX_S)
-            state.call = None
-            self.totals.retries += 1
-            log.warning("session %s: %s: trying again", run.session.name, error)
+        can_go_on = run.server.capabilities.prompt is not PromptForm.MESSAGES or not answer.tokens
+        if not can_go_on or not self._tries_again(state, run, error):
+            run.session.fail(answer, error)
             return
-        run.session.fail(answer, error)
+        state.call = None
+        run.server.totals.retries += 1
+        log.warning("session %s: %s: trying again", run.session.name, error)
+
+    def _tries_again(self, state: _State, run: _Run, error: LlmServerError) -> bool:
+        """Whether an answer's request is sent again. One whose server has just gone down moves, at
+        once, and that is none of its tries; it moves once for each other server at most."""
+        if self.servers.of(run.session.name) is not run.server:
+            state.moves += 1
+            return state.moves < len(list(self.servers))
+        state.tries += 1
+        if not error.retryable or state.tries >= MAX_TRIES:
+            return False
+        pause_s = max(error.retry_after_s, RETRY_FIRST_S * 2 ** (state.tries - 1))
+        state.delay_s = min(pause_s, RETRY_MAX_S)
+        return True
 
     def _warm_up_failed(self, run: _Run, error: LlmServerError) -> None:
         """Nobody waits for a warm-up: the next one is sent later, and errors are logged once."""

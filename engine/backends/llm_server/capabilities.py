@@ -23,6 +23,22 @@ class TokenIds(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class PartCosts:
+    """Tokens that parts of a chat message take, as measured at start: a picture, and more for each
+    pixel; two seconds of sound. 0: the model has no such sense."""
+
+    picture_tokens: float = 0.0
+    tokens_per_pixel: float = 0.0
+    sound_tokens: float = 0.0
+
+    def picture(self, pixels: int) -> int:
+        return max(round(self.picture_tokens + self.tokens_per_pixel * pixels), 1)
+
+    def sound(self, parts: float) -> int:
+        return max(round(self.sound_tokens * parts), 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """One model of one server.
 
@@ -31,7 +47,9 @@ class Capabilities:
     number is assumed. `block_tokens`: its prefix cache counts in blocks of so many. `caches`:
     whether a prompt's beginning that was sent before is cheaper. `logprobs`: the most likely tokens
     it tells at each place, 0: none. `extensions`: whether it takes fields beyond OpenAI's.
-    `tokenizer_checked`: whether it encoded a text as we do.
+    `tokenizer_checked`: whether it encoded a text as we do. `sees`, `hears`: whether its model
+    takes pictures and sounds, which go to it then, as parts of chat messages that cost
+    `part_costs`; `part_uuids`: whether it takes names for them.
     """
 
     url: str
@@ -50,12 +68,18 @@ class Capabilities:
     tells_timings: bool = False
     extensions: bool = True
     tokenizer_checked: bool = False
+    sees: bool = False
+    hears: bool = False
+    part_costs: PartCosts = PartCosts()
+    part_uuids: bool = False
 
     @property
     def warms_up(self) -> bool:
         """Whether prompts are sent ahead. Chat messages only if that is known to help, since the
-        server may charge for each."""
-        return self.caches if self.prompt is not PromptForm.MESSAGES else self.tells_cached
+        server may charge for each, or if it has more to do with them than to read text."""
+        if self.prompt is not PromptForm.MESSAGES:
+            return self.caches
+        return self.tells_cached or self.sees or self.hears
 
     @property
     def probes_end(self) -> bool:
@@ -79,6 +103,8 @@ class Capabilities:
             "answer_token_ids": self.token_ids.value,
             "cached_tokens": "told" if self.tells_cached else "estimated here",
             "end_of_message": end,
+            "pictures": "to its model" if self.sees else "as notes, in words",
+            "speech": "to its model, in parts of 2 s" if self.hears else "as words",
             "timings": "told" if self.tells_timings else "measured here",
             "tokenizer": "compared" if self.tokenizer_checked else "not compared",
         }

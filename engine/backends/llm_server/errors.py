@@ -14,7 +14,10 @@
     ├── LlmTokenizerDiffers  it encodes a text to other tokens than --tokenizer
     ├── LlmContextShort      its context is shorter than the window asked for
     ├── LlmRefused           any other 4xx
+    ├── LlmServersDiffer     two of several servers do not serve the same
     └── LlmCannot            what was asked for needs something that the server lacks
+    SessionRefused
+    └── LlmNoServer          of several servers, all are full, down or draining
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from headstart.engine.errors import EngineError
+from headstart.engine.errors import EngineError, SessionRefused
 
 
 class LlmServerError(EngineError):
@@ -161,6 +164,31 @@ class LlmRefused(LlmServerError):
     def __init__(self, status: int, message: str) -> None:
         self.status, self.message = status, message
         super().__init__(f"the LLM server refused the request (status {status}): {message}")
+
+
+class LlmServersDiffer(LlmServerError):
+    code = "llm_servers_differ"
+
+    def __init__(self, what: str, first: tuple[str, object], other: tuple[str, object]) -> None:
+        self.what, self.first, self.other = what, first, other
+        super().__init__(
+            f"the LLM servers must serve the same: {what} is {first[1]!r} at {first[0]} and "
+            f"{other[1]!r} at {other[0]}"
+        )
+
+
+class LlmNoServer(SessionRefused):
+    """`states`: of each server. Another attempt may succeed after `retry_after_s`."""
+
+    code = "llm_no_server"
+
+    def __init__(self, reason: str, states: Sequence[str], retry_after_s: float) -> None:
+        self.reason, self.states, self.retry_after_s = reason, tuple(states), retry_after_s
+        counts = ", ".join(f"{states.count(state)} {state}" for state in sorted(set(states)))
+        why = "all that are ready are full" if reason == "full" else "none is ready"
+        super().__init__(
+            f"no LLM server takes the session: {why} ({counts}); try again in {retry_after_s:.1f} s"
+        )
 
 
 class LlmCannot(LlmServerError):

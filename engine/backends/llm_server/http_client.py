@@ -1,4 +1,4 @@
-"""The connection to an LLM server: many requests at once, on an event loop in a thread of its own.
+"""The connections to LLM servers: many requests at once, on an event loop in a thread of its own.
 
 The engine's loop never waits here: `send` and `cancel` hand over, `take` returns what has come, and
 `fileno` becomes readable when something has. A cancelled request's connection is closed, which is
@@ -49,6 +49,7 @@ MAX_CONNECTIONS = 1024
 KEPT_CONNECTIONS = 128
 SHOWN_CHARS = 300
 """Of a server's message, in ours."""
+TEXT = "text"
 _STOP_WAIT_S = 5.0
 
 Json = dict[str, Any]
@@ -65,12 +66,16 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A POST of `body` to `path`, sent after `delay_s`. `max_pieces`: of a stream."""
+    """A POST of `body` to `url`, or a GET without one, sent after `delay_s`. `max_pieces`: of a
+    stream. `as_text`: the reply is not JSON, and arrives as the value of `TEXT`. `limit_s`: for the
+    whole reply, in place of the client's timeouts."""
 
-    path: str
-    body: Json
+    url: str
+    body: Json | None = None
     delay_s: float = 0.0
     max_pieces: int = 1
+    as_text: bool = False
+    limit_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +107,15 @@ Outcome = Arrived | Ended | Broken
 
 
 class HttpClient:
-    """Requests to the server at `base_url` (its part before /v1). `key`: bearer token, or None.
-    `clock` stamps what arrives."""
+    """Requests to any number of servers. `key`: bearer token for all of them, or None. `clock`
+    stamps what arrives."""
 
     def __init__(
         self,
-        base_url: str,
         key: str | None = None,
         timeouts: Timeouts | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.base_url = base_url
         self._clock = clock
         self._timeouts = Timeouts() if timeouts is None else timeouts
         self._key = key
@@ -155,6 +158,11 @@ class HttpClient:
         """Readable when `take` has something to return."""
         return self._reader.fileno()
 
+    def wake(self) -> None:
+        """Make `fileno` readable, from any thread."""
+        with contextlib.suppress(BlockingIOError, OSError):  # full: it is readable already
+            self._writer.send(b"\0")
+
     def wait(self, timeout_s: float) -> bool:
         """Wait until there is something to take; whether there is."""
         return bool(select.select([self._reader], [], [], timeout_s)[0])
@@ -178,7 +186,7 @@ class HttpClient:
             max_connections=MAX_CONNECTIONS, max_keepalive_connections=KEPT_CONNECTIONS
         )
         self._http = httpx.AsyncClient(
-            base_url=self.base_url, headers=headers(self._key), timeout=timeouts, limits=limits
+            headers=headers(self._key), timeout=timeouts, limits=limits
         )
         try:
             self._loop.run_forever()
@@ -201,8 +209,7 @@ class HttpClient:
 
     def _put(self, outcome: Outcome) -> None:
         self._outcomes.put(outcome)
-        with contextlib.suppress(BlockingIOError, OSError):  # full: it is readable already
-            self._writer.send(b"\0")
+        self.wake()
 
     async def _run(self, call: int, request: HttpRequest) -> None:
         try:
@@ -213,7 +220,7 @@ class HttpClient:
         except LlmServerError as error:
             self._put(Broken(call, error))
         except (httpx.HTTPError, ssl.SSLError) as error:
-            self._put(Broken(call, named(error, self.base_url)))
+            self._put(Broken(call, named(error, request.url)))
         except Exception as error:
             # The session gets an error and goes on; the cause is ours and must be seen.
             log.exception("a request to the LLM server failed")
@@ -223,15 +230,17 @@ class HttpClient:
 
     async def _exchange(self, call: int, request: HttpRequest) -> bool:
         """One request and its reply. Whether the reply came to its own end."""
-        waited_s = self._timeouts.first_s
+        waited_s = self._timeouts.first_s if request.limit_s is None else request.limit_s
+        method = "GET" if request.body is None else "POST"
         try:
             async with asyncio.timeout(waited_s) as limit:
-                async with self._http.stream("POST", request.path, json=request.body) as response:
+                async with self._http.stream(method, request.url, json=request.body) as response:
                     if response.status_code != httpx.codes.OK:
                         body = await _whole(response)
                         raise refusal(response.status_code, response.headers, body, self._key)
                     if not _is_stream(response):
-                        piece = _object(await _whole(response))
+                        body = await _whole(response)
+                        piece = _text(body) if request.as_text else _object(body)
                         self._put(Arrived(call, piece, self._clock()))
                         return True
                     count = 0
@@ -336,6 +345,10 @@ async def _lines(response: httpx.Response) -> AsyncIterator[str]:
             elif field not in (b"", b"event", b"id", b"retry"):
                 got = line[:SHOWN_CHARS].decode("utf-8", errors="replace")
                 raise LlmGarbage("a stream of server-sent events", repr(got))
+
+
+def _text(body: bytes) -> Json:
+    return {TEXT: body.decode("utf-8", errors="replace")}
 
 
 def _object(body: bytes) -> Json:

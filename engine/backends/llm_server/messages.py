@@ -3,13 +3,15 @@
 Sessions count, compare and cut tokens. Without the model's own vocabulary, a token is up to five
 bytes of text, which is about as much as a model's token holds; the roles' marks are tokens too. So
 everything that works on tokens works on these, and `messages_of` turns them back into messages.
+Pictures and sounds have tokens above those of text (`media`).
 """
 
 from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
 from typing import Any
 
 from headstart.engine.api import Tool
@@ -17,10 +19,14 @@ from headstart.engine.backends.llm_server.errors import LlmCannot
 from headstart.engine.chat.tools import ToolFormat
 
 SYSTEM, USER, ASSISTANT, END = range(4)
+Json = dict[str, Any]
+
 _ROLES = {SYSTEM: "system", USER: "user", ASSISTANT: "assistant"}
 _BYTES = 5
 _MARK = 1 << 8 * _BYTES
 """Above the bytes of a token is a 1, so that leading zeros count."""
+ABOVE_TEXT = 1 << 8 * _BYTES + 1
+"""Tokens from here on are no text."""
 _WORD = re.compile(rb" ?[^ ]+| ")
 
 
@@ -54,8 +60,8 @@ class _TextDecoder:
 
 
 def _spelled(token: int) -> bytes:
-    """The bytes of a token; none for a mark."""
-    if token <= END:
+    """The bytes of a token; none for a mark, or a part that is no text."""
+    if token <= END or token >= ABOVE_TEXT:
         return b""
     return token.to_bytes(_BYTES + 1).lstrip(b"\0")[1:]
 
@@ -89,17 +95,35 @@ class MessageMarks:
         return tuple(self._tools.result(self._tokens, output))
 
 
-def messages_of(tokens: Sequence[int]) -> list[dict[str, Any]]:
-    """The chat messages that `tokens` stand for; empty ones are left out."""
-    messages: list[dict[str, Any]] = []
-    text = TextTokens()
+def messages_of(
+    tokens: Sequence[int], part_of: Callable[[int], Json | None] | None = None
+) -> list[Json]:
+    """The chat messages that `tokens` stand for; empty ones are left out. `part_of`: the part of a
+    message that a token above all text stands for; None for one that stands for nothing."""
+    messages: list[Json] = []
     begin: int | None = None
     for at, token in enumerate((*tokens, END)):
         if token > END:
             continue
         if begin is not None:
-            content = text.decode(tokens[begin + 1 : at])
+            content = _content(tokens[begin + 1 : at], part_of)
             if content:
                 messages.append({"role": _ROLES[tokens[begin]], "content": content})
         begin = at if token != END else None
     return messages
+
+
+def _content(
+    tokens: Sequence[int], part_of: Callable[[int], Json | None] | None
+) -> str | list[Json]:
+    """A message's content: text, or a list of parts if there is more than that."""
+    text = TextTokens()
+    if part_of is None or all(token < ABOVE_TEXT for token in tokens):
+        return text.decode(tokens)
+    parts: list[Json] = []
+    for is_text, run in groupby(tokens, lambda token: token < ABOVE_TEXT):
+        if is_text:
+            parts.append({"type": "text", "text": text.decode(run)})
+        else:
+            parts += [part for part in map(part_of, run) if part is not None]
+    return parts

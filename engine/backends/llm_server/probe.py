@@ -10,14 +10,20 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import httpx
 
 from headstart.engine.api import Sampling
-from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm, TokenIds
+from headstart.engine.backends.llm_server.capabilities import (
+    Capabilities,
+    PartCosts,
+    PromptForm,
+    TokenIds,
+)
 from headstart.engine.backends.llm_server.errors import (
     LlmBusy,
+    LlmCannot,
     LlmFailed,
     LlmGarbage,
     LlmModelUnknown,
@@ -32,19 +38,30 @@ from headstart.engine.backends.llm_server.http_client import (
     named,
     refusal,
 )
-from headstart.engine.backends.llm_server.wire import Json, Piece, answer_body, path_of, read
+from headstart.engine.backends.llm_server.media import picture_part, sound_part
+from headstart.engine.backends.llm_server.wire import (
+    CHAT,
+    Json,
+    Piece,
+    answer_body,
+    path_of,
+    read,
+)
 from headstart.engine.errors import BadSettings
 
 WAIT_S = 300.0
 """For a server that is starting; vLLM takes minutes to load a large model."""
 REPLY_WAIT_S = 180.0
-_AGAIN_S = 1.0
+AGAIN_S = 1.0
 LOGPROBS = (20, 5)
 """Numbers of likeliest tokens to ask for; OpenAI's limit is the latter."""
 PROBE_TOKENS = 256
 """Length of the prompt that is sent twice. One less is odd in all powers of two, so each size of
 block leaves another number of cached tokens."""
 ASSUMED_CONTEXT_TOKENS = 8192
+PROBE_SIDE = 224
+"""Of the smaller of two grey pictures, in pixels."""
+Senses = Literal["words", "auto", "native"]
 _SAMPLE = "Hello, what's 1234 + 56? Wie spät ist es?  Il est déjà 7h30.\nこんにちは 🙂 naïve\tend"
 _WORDS = "The quick brown fox jumps over the lazy dog and runs away from 3 wolves. "
 
@@ -79,32 +96,53 @@ def find_out(
     *,
     report: Report = lambda what, done, total: None,
     wait_s: float = WAIT_S,
+    reply_wait_s: float = REPLY_WAIT_S,
+    senses: Senses = "words",
 ) -> Capabilities:
     """What the server at `base_url` can do with `model`; None: its only one.
 
-    Waits up to `wait_s` for a server that does not answer yet. Raises an `LlmServerError`.
+    `senses`: whether pictures and sounds go to its model: never ("words"), if it takes them
+    ("auto"), or always ("native"). Waits up to `wait_s` for a server that does not answer yet, and
+    up to `reply_wait_s` for each reply. Raises an `LlmServerError`, `LlmCannot` for a model without
+    senses where they are a must.
     """
-    with httpx.Client(
-        base_url=base_url, headers=headers(key), timeout=httpx.Timeout(REPLY_WAIT_S, connect=5.0)
-    ) as http:
-        return _Probe(http, base_url, key, report, wait_s).run(model, tokenizer)
+    timeout = httpx.Timeout(reply_wait_s, connect=5.0)
+    with httpx.Client(base_url=base_url, headers=headers(key), timeout=timeout) as http:
+        probe = _Probe(http, base_url, key, report, wait_s, reply_wait_s)
+        return probe.run(model, tokenizer, senses)
 
 
 class _Probe:
     def __init__(
-        self, http: httpx.Client, url: str, key: str | None, report: Report, wait_s: float
+        self,
+        http: httpx.Client,
+        url: str,
+        key: str | None,
+        report: Report,
+        wait_s: float,
+        reply_wait_s: float,
     ) -> None:
         self._http = http
         self._url = url
         self._key = key
         self._report = report
         self._wait_s = wait_s
+        self._reply_wait_s = reply_wait_s
 
-    def run(self, model: str | None, tokenizer: ModelTokenizer | None) -> Capabilities:
+    def run(
+        self, model: str | None, tokenizer: ModelTokenizer | None, senses: Senses
+    ) -> Capabilities:
         self._report("LLM server", 0, 0)
         found = self._model(model)
         if tokenizer is not None:
             found = self._checked(found, tokenizer)
+        if senses != "words":
+            sensing = self._senses(found)
+            if sensing is not None:
+                return sensing
+            if senses == "native":
+                raise LlmCannot("senses = native", "its model takes neither pictures nor sounds")
+        if tokenizer is not None:
             ids = self._prompt(tokenizer, found.context_tokens)
             completed = self._completions(found, ids, tokenizer)
             if completed is not None:
@@ -144,10 +182,10 @@ class _Probe:
                     return []
                 raise
             except (LlmUnreachable, LlmBusy) as error:
-                if time.monotonic() + _AGAIN_S > until_s:
+                if time.monotonic() + AGAIN_S > until_s:
                     raise
                 self._report(f"waiting for the LLM server ({error.code})", 0, 0)
-                time.sleep(_AGAIN_S)
+                time.sleep(AGAIN_S)
         data = found.get("data")
         if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
             raise LlmGarbage("a list of models", str(found)[:SHOWN_CHARS])
@@ -264,13 +302,51 @@ class _Probe:
         timings = second.prompt_ms is not None
         return replace(chat, reply_model=first.model, tells_cached=told, tells_timings=timings)
 
+    # --- senses ----------------------------------------------------------------------------------
+
+    def _senses(self, found: Capabilities) -> Capabilities | None:
+        """Chat messages with pictures and sounds in them; None if its model takes neither. A server
+        that takes a part and reads no more tokens for it has only left it out."""
+        self._report("LLM server: senses", 0, 0)
+        small = self._part_tokens(found, picture_part(PROBE_SIDE))
+        large = None if small is None else self._part_tokens(found, picture_part(2 * PROBE_SIDE))
+        unit = self._part_tokens(found, sound_part())
+        if not small and not unit:
+            return None
+        pixels = PROBE_SIDE**2
+        slope = 0.0 if not small or large is None else max(large - small, 0) / (3 * pixels)
+        costs = PartCosts(max((small or 0) - slope * pixels, 0.0), slope, unit or 0)
+        named = (picture_part(PROBE_SIDE) if small else sound_part()) | {"uuid": "headstart-probe"}
+        found = replace(
+            self._chat(found),
+            sees=bool(small),
+            hears=bool(unit),
+            part_costs=costs,
+        )
+        takes_names = found.extensions and self._part_tokens(found, named) is not None
+        return replace(found, part_uuids=takes_names)
+
+    def _part_tokens(self, found: Capabilities, part: Json) -> int | None:
+        """Tokens that a part takes; None if it is refused, or nobody tells."""
+        with_part = self._prompt_tokens(found, [{"type": "text", "text": "Hello."}, part])
+        without = None if with_part is None else self._prompt_tokens(found, "Hello.")
+        return None if with_part is None or without is None else max(with_part - without, 0)
+
+    def _prompt_tokens(self, found: Capabilities, content: Any) -> int | None:
+        messages = [{"role": "user", "content": content}]
+        body = {"model": found.model, "messages": messages, "max_tokens": 1}
+        try:
+            return read(self._ask("POST", CHAT, body)).prompt_tokens
+        except (LlmRefused, LlmFailed):  # llama.cpp refuses a picture with 500
+            return None
+
     # --- requests --------------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
         try:
             response = self._http.request(method, path, json=body)
         except httpx.HTTPError as error:
-            raise named(error, self._url, REPLY_WAIT_S) from error
+            raise named(error, self._url, self._reply_wait_s) from error
         if response.status_code != httpx.codes.OK:
             raise refusal(response.status_code, response.headers, response.content, self._key)
         try:

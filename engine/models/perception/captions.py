@@ -10,13 +10,18 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from headstart.engine.api import Image
 from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
-from headstart.engine.interfaces import EmbeddedRecognition, Pcm, Recognition, SpeechRecognizer
+from headstart.engine.interfaces import (
+    EmbeddedRecognition,
+    LiveFrameEncoder,
+    Pcm,
+    Recognition,
+    SpeechRecognizer,
+)
 from headstart.engine.kvcache.token_stream import Stream
-from headstart.engine.models.perception.senses import Listening, ModelRecognizer
 from headstart.engine.weights import Progress, WeightsMissing, locate
 
 log = logging.getLogger("headstart.engine")
@@ -45,11 +50,22 @@ def find_transcriber(
         return ()
 
 
+class SoundRecognizer(Protocol):
+    """A recogniser that gives no words, such as
+    `headstart.engine.models.perception.senses.ModelRecognizer`."""
+
+    def open(self, stream: Stream) -> LiveFrameEncoder: ...
+    def recognize_batch(
+        self, utterances: Sequence[Any], pcms: Sequence[Pcm]
+    ) -> Sequence[EmbeddedRecognition]: ...
+    def finish(self, utterance: Any) -> EmbeddedRecognition: ...
+
+
 @dataclass(slots=True)
 class Captioned:
     """An utterance in both recognisers (`headstart.engine.interfaces.LiveFrameEncoder`)."""
 
-    listening: Listening
+    listening: LiveFrameEncoder
     words: Any
 
     def add_frame(self, image: Image, time_s: float) -> None:
@@ -62,7 +78,7 @@ class Captioned:
 class CaptionedRecognizer:
     """A model's `engine.interfaces.SpeechRecognizer`, with words from a Whisper."""
 
-    def __init__(self, recognizer: ModelRecognizer, words: SpeechRecognizer) -> None:
+    def __init__(self, recognizer: SoundRecognizer, words: SpeechRecognizer) -> None:
         self._recognizer, self._words = recognizer, words
 
     def open(self, stream: Stream) -> Captioned:

@@ -65,7 +65,7 @@ def test_a_spoken_question_is_heard_here_and_answered_there(
     """Words go to the server while they come; a picture goes as a note; the answer is its own."""
     events: list[api.Event] = []
     with parrot(smollm2_path, dialect) as server:
-        wanted = LlmServerConfig(server.url + "/v1", tokenizer=str(smollm2_path))
+        wanted = LlmServerConfig((server.url + "/v1",), tokenizer=str(smollm2_path))
         engine, info = assembled(wanted, senses, events)
         assert (info.name, info.ears) == ("parrot", "whisper-tiny.en")
         assert info.llm_server["tokenizer"] == "compared"
@@ -102,7 +102,7 @@ def test_a_context_shorter_than_the_window_is_refused(
 ) -> None:
     """With both numbers, before anything is loaded."""
     with parrot(smollm2_path) as server:
-        wanted = LlmServerConfig(server.url, tokenizer=str(smollm2_path), window_tokens=4000)
+        wanted = LlmServerConfig((server.url,), tokenizer=str(smollm2_path), window_tokens=4000)
         with pytest.raises(LlmContextShort, match="window_tokens is 4000") as no:
             assembled(wanted, senses, [])
     assert no.value.context_tokens == 4096
@@ -114,18 +114,19 @@ def test_another_models_tokenizer_is_refused(senses: ResolvedSenses, smollm2_pat
     own = server.parse
     server.parse = lambda text: own("x" + text)
     with server, pytest.raises(LlmTokenizerDiffers, match="--tokenizer"):
-        assembled(LlmServerConfig(server.url, tokenizer=str(smollm2_path)), senses, [])
+        assembled(LlmServerConfig((server.url,), tokenizer=str(smollm2_path)), senses, [])
 
 
 def test_settings_that_cannot_be_are_refused(
     senses: ResolvedSenses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A URL that is none, a key's variable that is not set, a tokenizer that is not there."""
+    """A URL that is none, one twice, a key without its variable, a tokenizer that is not there."""
     monkeypatch.delenv("NO_SUCH_KEY", raising=False)
     bad = {
-        "setting llm must be": LlmServerConfig("localhost:8000"),
-        "setting llm_key_env must be": LlmServerConfig("http://h", key_env="NO_SUCH_KEY"),
-        "setting tokenizer must be": LlmServerConfig("http://h", tokenizer=str(tmp_path)),
+        "setting llm must be": LlmServerConfig(("localhost:8000",)),
+        "URLs of different servers": LlmServerConfig(("http://h:1", "http://h:1/v1/")),
+        "setting llm_key_env must be": LlmServerConfig(("http://h",), key_env="NO_SUCH_KEY"),
+        "setting tokenizer must be": LlmServerConfig(("http://h",), tokenizer=str(tmp_path)),
     }
     for message, server in bad.items():
         with pytest.raises(BadSettings, match=message):
@@ -135,5 +136,5 @@ def test_settings_that_cannot_be_are_refused(
 def test_a_key_is_read_from_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the line's end that files leave; never from the command line."""
     monkeypatch.setenv("A_KEY", "secret\n")
-    assert LlmServerConfig("http://h", key_env="A_KEY").key() == "secret"
-    assert LlmServerConfig("http://h").key() is None
+    assert LlmServerConfig(("http://h",), key_env="A_KEY").key() == "secret"
+    assert LlmServerConfig(("http://h",)).key() is None

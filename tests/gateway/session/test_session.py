@@ -201,6 +201,27 @@ def test_the_latency_report_sums_to_its_total() -> None:
     assert report["kv"]["bytes_per_token"] == 100
 
 
+def test_a_move_to_another_llm_server_is_told() -> None:
+    """At once, and with the turn; without addresses, which are nobody's business outside."""
+    bench = SessionBench()
+    bench.update(gateway={"events": ["latency", "engine"]})
+    bench.client("conversation.item.create", item=user_text("Hello"))
+    bench.client("response.create")
+    generation = bench.respond_command().generation
+    move = api.Move("http://a:1", "http://b:2", "llm_unreachable", 300, bench.now_ns)
+    bench.engine(api.Delta("sess_test", generation, "Hi", bench.now_ns))
+    bench.engine(api.Moved("sess_test", move))
+    status = bench.last("gateway.engine.status")
+    assert (status["status"], status["why"], status["tokens"]) == ("moved", "llm_unreachable", 300)
+    stop = api.FinishReason.STOP
+    usage, kv = api.Usage(), api.KvStats()
+    done = api.Finished("sess_test", generation, stop, "Hi", usage, kv, moves=(move,))
+    bench.engine(done)
+    report = bench.last("gateway.latency.report")
+    assert report["moves"] == [{"why": "llm_unreachable", "tokens": 300}]
+    assert bench.last("response.done")["response"]["status"] == "completed"
+
+
 def test_a_text_turn_has_no_hangover_and_no_network() -> None:
     """A stage that does not apply is null, never 0."""
     bench = SessionBench()

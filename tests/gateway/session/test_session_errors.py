@@ -106,3 +106,13 @@ def test_an_engine_without_room_ends_the_session_and_says_when_to_come_back() ->
     assert error["message"] == message
     (hangup,) = bench.hangups
     assert (hangup.code, hangup.reason) == (1013, "no_room; retry_after_s=5")
+
+
+def test_a_session_that_no_llm_server_takes_is_ended_by_that_name() -> None:
+    """As for want of memory."""
+    bench = SessionBench()
+    bench.clear()
+    bench.engine(api.Failed("sess_1", "open", "llm_no_server", "3 down", retry_after_s=2.0))
+    assert bench.last("error")["error"]["code"] == "llm_no_server"
+    (hangup,) = bench.hangups
+    assert (hangup.code, hangup.reason) == (1013, "llm_no_server; retry_after_s=2")

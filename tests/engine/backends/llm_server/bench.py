@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headstart.engine.backends.llm_server.backend import LlmServerBackend, Vocabulary
+from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities, TokenIds
 from headstart.engine.backends.llm_server.http_client import HttpClient, Timeouts
+from headstart.engine.backends.llm_server.servers import Known, Server, Servers, Vocabulary
 from headstart.engine.kvcache.token_stream import Stream
 from tests.engine import fakes
 from tests.engine.backends.llm_server.scripted_server import ScriptedServer
@@ -58,10 +59,10 @@ def backend_of(
         stop_ids=frozenset({fakes.END}),
         end_token=fakes.USER_END,
     )
-    client = HttpClient(server.url, timeouts=timeouts, clock=clock)
-    return LlmServerBackend(
-        client, Capabilities(server.url, server.models[0], **known), vocabulary, clock
-    )
+    client = HttpClient(timeouts=timeouts, clock=clock)
+    capabilities = Capabilities(server.url, server.models[0], **known)
+    there = Server(server.url, Known(capabilities, vocabulary))
+    return LlmServerBackend(client, Servers(client, [there]), clock)
 
 
 def stream_of(server: ScriptedServer, bench: fakes.Bench, limit: int) -> Callable[[str], Stream]:

@@ -81,11 +81,17 @@ class ScriptedServer:
         tls: ssl.SSLContext | None = None,
         closes: bool = False,
         tells_cached: bool = True,
+        slowly_s: float = 0.0,
+        senses: Sequence[str] = (),
     ) -> None:
         self.next_token, self.stop_ids, self.spell, self.parse = next_token, stop_ids, spell, parse
         self.render, self.likely = render, likely
         self.dialect, self.models, self.context_tokens = dialect, list(models), context_tokens
         self.block, self.key, self.closes, self.tells_cached = block, key, closes, tells_cached
+        self.slowly_s = slowly_s  # from token to token of an answer
+        self.senses = {"text", *senses}  # types of parts that messages may have
+        self.health = 200
+        self.metrics = ""  # the page; empty: there is none
         self.requests: list[Seen] = []
         self.faults: deque[Fault] = deque()
         self._held: set[str] = set()
@@ -95,6 +101,7 @@ class ScriptedServer:
         self._tls = tls
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._ready = threading.Event()
+        self._thawed = threading.Event()
         self.port = 0
 
     # --- for tests -------------------------------------------------------------------------------
@@ -105,13 +112,31 @@ class ScriptedServer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self.is_running:
+            self.kill()
+
+    def kill(self) -> None:
+        """As a process dies: its connections are closed, and nobody listens any more."""
+        self._thawed.set()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(END_WAIT_S)
         assert not self._thread.is_alive()
 
+    def freeze(self) -> None:
+        """Answer nobody any more, though connections are taken; until `thaw`."""
+        self._thawed.clear()
+        self._loop.call_soon_threadsafe(self._thawed.wait)
+
+    def thaw(self) -> None:
+        self._thawed.set()
+
     @property
     def url(self) -> str:
         return f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive()
 
     def hold(self, *kinds: str) -> None:
         """Stop replies of these kinds before their first token."""
@@ -197,6 +222,8 @@ class ScriptedServer:
         return early if stays and not self.closes else None
 
     async def _answer(self, method: str, seen: Seen, writer: asyncio.StreamWriter) -> bool:
+        if seen.path == "/metrics" and self.metrics:
+            return self._raw(writer, self.metrics.encode(), "text/plain; version=0.0.4")
         if method == "GET":
             return self._whole(writer, *self._get(seen.path))
         if seen.path == "/tokenize" and self.dialect in (VLLM, LLAMACPP):
@@ -216,6 +243,8 @@ class ScriptedServer:
                 elif self.dialect == LLAMACPP:
                     entry |= {"owned_by": "llamacpp", "meta": {"n_ctx_train": 1 << 20}}
             return 200, {"object": "list", "data": entries}
+        if path == "/health" and self.dialect in (VLLM, LLAMACPP):
+            return self.health, {"status": "ok" if self.health == 200 else "unavailable"}
         if path == "/props" and self.dialect == LLAMACPP:
             return 200, {"default_generation_settings": {"n_ctx": self.context_tokens}}
         return 404, {"detail": "Not Found"}
@@ -237,7 +266,10 @@ class ScriptedServer:
         if (refused := self._refusal(body)) is not None:
             return self._whole(writer, *refused)
         if chat:
-            assert self.render is not None, "this server has no chat template"
+            kinds = {part["type"] for part in _parts(body["messages"])}
+            if self.render is None or not kinds <= self.senses:
+                said = f"not supported: {sorted(kinds - self.senses) or 'chat'}"
+                return self._whole(writer, 400, {"error": {"message": said}})
             tokens = self.render(body["messages"])
         else:
             prompt = body["prompt"]
@@ -340,7 +372,7 @@ class ScriptedServer:
                 return False
             _event(writer, self._envelope(seen, [choice], fault))
             await writer.drain()
-            await asyncio.sleep(0)
+            await asyncio.sleep(self.slowly_s)
         _event(writer, self._envelope(seen, [], fault) | self._usage(seen))
         _chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
@@ -388,10 +420,18 @@ class ScriptedServer:
         return True
 
     @staticmethod
-    def _raw(writer: asyncio.StreamWriter, body: bytes) -> bool:
-        head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+    def _raw(
+        writer: asyncio.StreamWriter, body: bytes, content_type: str = "application/json"
+    ) -> bool:
+        head = f"HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\n"
         writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         return True
+
+
+def _parts(messages: Sequence[Json]) -> Iterator[Json]:
+    for message in messages:
+        if isinstance(message["content"], list):
+            yield from message["content"]
 
 
 def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:

@@ -9,9 +9,10 @@ import pytest
 from torch import Tensor
 
 from headstart.engine import api
-from headstart.engine.backends.llm_server.backend import LlmServerBackend, Vocabulary
+from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.http_client import HttpClient
 from headstart.engine.backends.llm_server.probe import find_out
+from headstart.engine.backends.llm_server.servers import Known, Server, Servers, Vocabulary
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.sampling import SamplerFactory
@@ -148,9 +149,9 @@ def remote(
         stop_ids=frozenset(model.chat.stop_ids),
         end_token=model.chat.user_close[0],
     )
-    backend = LlmServerBackend(
-        HttpClient(server.url, timeouts=PATIENT), capabilities, vocabulary, clock()
-    )
+    client = HttpClient(timeouts=PATIENT)
+    servers = Servers(client, [Server(server.url, Known(capabilities, vocabulary))])
+    backend = LlmServerBackend(client, servers, clock())
     config = EngineConfig(turn_tokens=16)
     parts = parts_of(services_of(model), backend, model.context_tokens, clock(), config)
 

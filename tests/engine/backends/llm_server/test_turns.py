@@ -149,6 +149,23 @@ def test_nothing_is_sent_to_the_client_before_the_endpoint(benches: Any) -> None
     assert bench.finished().usage.speculated == len(echo(QUESTION))
 
 
+def test_the_end_of_the_message_is_told_after_the_whole_answer_too(benches: Any) -> None:
+    """The estimate is a request of its own, and may take longer than a short answer."""
+    bench = benches()
+    bench.open()
+    bench.say()
+    bench.server.hold("probe")
+    bench.tell(hush())
+    session = bench.engine.sessions["s"]
+    bench.step_until(lambda: session.answer is not None and session.answer.finished is not None)
+    bench.engine.step()
+    assert bench.of(api.EndOfMessage) == []
+    bench.server.release()
+    bench.run()
+    (told,) = [event for event in bench.events if isinstance(event, api.EndOfMessage)]
+    assert told.probability > 0.9
+
+
 def test_speech_that_resumes_closes_the_stream(benches: Any) -> None:
     """The server sees its client go; nothing of that answer is ever sent."""
     bench = benches()

@@ -1,0 +1,351 @@
+"""Three servers, of which one dies, drains, stalls, is full, comes back, or is another's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headstart.engine import api
+from headstart.engine.backends.llm_server.errors import LlmServersDiffer, LlmUnreachable
+from headstart.engine.backends.llm_server.http_client import Timeouts
+from headstart.engine.backends.llm_server.servers import find_servers
+from tests.engine.backends.llm_server.bench import scripted
+from tests.engine.backends.llm_server.pool import PoolBench, join
+from tests.engine.backends.llm_server.scripted_server import OPENAI, Fault
+from tests.engine.fakes import echo
+from tests.engine.test_engine import respond, user_item
+
+ANSWER = echo("hello")
+LONG = "one two three four " * 100
+PATIENTLY = api.Sampling(repetition_penalty=1.0, max_tokens=2000)
+CHECK_S = 3.0
+
+
+@pytest.fixture
+def pools() -> Iterator[Any]:
+    made: list[PoolBench] = []
+
+    def make(*arguments: Any, **settings: Any) -> PoolBench:
+        made.append(PoolBench(*arguments, **settings))
+        return made[-1]
+
+    yield make
+    for bench in made:
+        bench.close()
+
+
+def moves(bench: PoolBench, name: str = "s") -> list[api.Move]:
+    told = [event for event in bench.events if isinstance(event, api.Moved)]
+    return [event.move for event in told if event.session == name]
+
+
+def test_a_session_stays_at_its_server(pools: Any) -> None:
+    """Each of its requests goes there; several sessions are spread, none of them moves."""
+    bench = pools()
+    names = [f"s{n}" for n in range(12)]
+    for number, name in enumerate(names, 1):
+        bench.open_with_question(name, f"hello {name}")
+        bench.tell(respond(number, name))
+        bench.run()
+    homes = {name: bench.home(name) for name in names}
+    assert sorted({*homes.values()}) == [0, 1, 2]
+    assert all(bench.status(n).sessions >= 2 for n in range(3))
+    for number, name in enumerate(names, 21):
+        bench.tell(api.AddItem(name, user_item(f"v{number}", "again")), respond(number, name))
+        bench.run()
+        assert bench.text(number) == echo("again")
+    assert {name: bench.home(name) for name in names} == homes
+    assert bench.seen("answer") == [2 * [*homes.values()].count(n) for n in range(3)]
+    assert bench.of(api.Moved) == []
+
+
+def test_one_killed_in_mid_answer_is_taken_over(pools: Any) -> None:
+    """The answer goes on at another server, behind what had come; the session is told, the record
+    says so, and nothing comes twice."""
+    bench = pools(reply=lambda _: LONG)
+    bench.open_with_question()
+    killed = bench.home()
+    bench.tell(respond(sampling=PATIENTLY))
+    bench.until(lambda: len(bench.text()) > 20)
+    bench.kill(killed)
+    bench.run()
+    assert bench.text() == LONG
+    assert bench.finished().reason is api.FinishReason.STOP
+    (move,) = moves(bench)
+    assert move.from_url == bench.there[killed].url
+    assert move.to_url == bench.there[bench.home()].url != move.from_url
+    assert move.why in ("llm_unreachable", "llm_connection_lost")
+    assert move.tokens > 0
+    assert bench.finished().moves == (move,)
+    assert bench.status(killed).state == "down"
+    bench.tell(api.AddItem("s", user_item("v", "and now")), respond(2, sampling=PATIENTLY))
+    bench.run()
+    assert bench.text(2) == LONG
+    assert bench.finished(2).moves == ()
+
+
+def test_the_others_sessions_do_not_notice(pools: Any) -> None:
+    """Those of the dead server move at once and are warm again before they are asked."""
+    bench = pools()
+    names = [f"s{n}" for n in range(9)]
+    for name in names:
+        bench.open_with_question(name)
+    dead = bench.home("s0")
+    lost = [name for name in names if bench.home(name) == dead]
+    bench.kill(dead)
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: bench.status(dead).state == "down")
+    bench.run()
+    told = [event for event in bench.events if isinstance(event, api.Moved)]
+    assert {event.session for event in told} == set(lost)
+    for name in lost:
+        stream = bench.engine.sessions[name].stream
+        assert stream.kv_len == len(stream), "read again, ahead of the next turn"
+    for number, name in enumerate(names, 1):
+        bench.tell(respond(number, name))
+        bench.run()
+        assert bench.text(number) == ANSWER
+        assert bench.finished(number).usage.cached > 0
+
+
+def test_one_that_drains_keeps_its_answer_and_loses_its_sessions(pools: Any) -> None:
+    """/health says 503: the answer in flight is finished there, the next one is elsewhere."""
+    bench = pools(reply=lambda _: LONG)
+    bench.open_with_question()
+    drained = bench.home()
+    bench.tell(respond(sampling=PATIENTLY))
+    bench.until(lambda: len(bench.text()) > 20)
+    bench.there[drained].health = 503
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: bench.status(drained).state == "draining")
+    bench.run()
+    assert bench.text() == LONG
+    assert bench.seen("answer")[drained] == 1
+    assert bench.backend.totals.retries == 0
+    bench.until(lambda: bench.home() != drained)
+    bench.run()
+    (move,) = moves(bench)
+    assert move.why == "draining"
+    bench.tell(api.AddItem("s", user_item("v", "and now")), respond(2, sampling=PATIENTLY))
+    bench.run()
+    assert bench.text(2) == LONG
+    assert bench.seen("answer")[drained] == 1
+    assert bench.finished(2).moves == (move,)
+    bench.there[drained].health = 200
+    bench.until(lambda: bench.status(drained).state == "ready", pass_s=CHECK_S)
+    assert bench.home() != drained, "who has moved stays"
+
+
+def test_all_down_is_a_refusal_at_once(pools: Any) -> None:
+    """Nothing hangs: the answer in flight fails by name, so does the next one, and a new session is
+    told when to come again."""
+    bench = pools()
+    bench.open_with_question()
+    for number in range(3):
+        bench.kill(number)
+    bench.tell(respond())
+    bench.until(lambda: bool(bench.of(api.Finished)))
+    assert bench.finished().code in ("llm_no_server", "llm_unreachable")
+    bench.until(lambda: all(bench.status(n).state == "down" for n in range(3)), pass_s=0.1)
+    bench.tell(respond(2))
+    bench.run()
+    assert bench.finished(2).code == "llm_no_server"
+    assert "3 down" in bench.finished(2).message
+    bench.tell(api.Open("late", "Hi"))
+    bench.run()
+    failures = [event for event in bench.events if isinstance(event, api.Failed)]
+    (refused,) = [event for event in failures if event.session == "late"]
+    assert (refused.about, refused.code) == ("open", "llm_no_server")
+    assert refused.retry_after_s > 0
+    bench.start(1)
+    bench.until(lambda: bench.status(1).state == "ready", pass_s=0.5)
+    bench.tell(respond(3))
+    bench.run()
+    assert bench.text(3) == ANSWER
+
+
+def test_all_full_is_a_refusal(pools: Any) -> None:
+    """One session at each, and no more; when one ends, the next is taken."""
+    bench = pools(capacity=1)
+    for name in ("a", "b", "c"):
+        bench.open_with_question(name)
+    assert sorted(bench.home(name) for name in ("a", "b", "c")) == [0, 1, 2]
+    bench.tell(api.Open("d", "Hi"))
+    (refused,) = [event for event in bench.events if isinstance(event, api.Failed)]
+    assert (refused.code, refused.session) == ("llm_no_server", "d")
+    assert "full" in refused.message
+    assert "d" not in bench.engine.sessions
+    bench.tell(api.Close("b"), api.Open("d", "Hi"))
+    assert "d" in bench.engine.sessions
+
+
+def test_full_memory_by_its_metrics_takes_no_session(pools: Any) -> None:
+    """In vLLM's, SGLang's and llama.cpp's names."""
+    bench = pools()
+    bench.there[0].metrics = 'vllm:num_requests_waiting{e="0"} 1\nvllm:kv_cache_usage_perc 0.99\n'
+    bench.there[1].metrics = "sglang:num_queue_reqs 0.0\nsglang:token_usage 1.0\n"
+    bench.there[2].metrics = "# HELP x y\nllamacpp:requests_deferred 3\n"
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: all(bench.status(n).waiting is not None for n in range(3)))
+    assert [bench.status(n).waiting for n in range(3)] == [1, 0, 3]
+    for number in range(6):
+        bench.open_with_question(f"s{number}")
+        assert bench.home(f"s{number}") == 2
+
+
+def test_new_sessions_avoid_a_slow_one(pools: Any) -> None:
+    """Requests pile up there, so others take more of the newcomers."""
+    bench = pools()
+    slow = bench.there[0]
+    slow.hold("warm-up", "answer")
+    for number in range(30):
+        bench.tell(api.Open(f"s{number}", f"I am {number}"))
+        bench.engine.step()
+        bench.until(lambda: bench.status(1).in_flight + bench.status(2).in_flight == 0)
+    counts = [bench.status(n).sessions for n in range(3)]
+    assert 0 < counts[0] < 10, "its share would be 10"
+    slow.release()
+    bench.run()
+
+
+def test_one_that_says_nothing_is_left(pools: Any) -> None:
+    """Its connections stay open, as those of a stopped process do: checks notice, and the answer
+    goes on elsewhere."""
+    bench = pools(reply=lambda _: LONG, timeouts=Timeouts(5.0, 600.0, 600.0))
+    bench.open_with_question()
+    frozen = bench.home()
+    bench.tell(respond(sampling=PATIENTLY))
+    bench.until(lambda: len(bench.text()) > 20)
+    bench.there[frozen].freeze()
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: bench.finished_any())
+    assert bench.text() == LONG
+    assert moves(bench)[0].why == "llm_stalled"
+
+
+def test_one_that_fails_again_and_again_is_left_for_a_while(pools: Any) -> None:
+    """Its breaker opens; the answer moves, and after the cool-down it is asked what it can."""
+    bench = pools()
+    bench.open_with_question()
+    failing = bench.home()
+    bench.there[failing].faults.extend([Fault(status=500)] * 3)
+    bench.tell(respond())
+    bench.run()
+    assert bench.text() == ANSWER
+    assert bench.status(failing).state == "down"
+    assert bench.status(failing).faults == 3
+    assert moves(bench)[0].why == "llm_failed"
+    bench.until(lambda: bench.status(failing).state == "ready", pass_s=0.5)
+
+
+def test_tries_are_bounded_over_all_servers(pools: Any) -> None:
+    """Each fails for good: at most three tries at each, then a named error."""
+    bench = pools()
+    bench.open_with_question()
+    for server in bench.there:
+        server.faults.extend([Fault(status=500)] * 20)
+    bench.tell(respond())
+    bench.run()
+    assert bench.finished().code in ("llm_failed", "llm_no_server")
+    assert sum(bench.seen("answer")) <= 9
+
+
+def test_a_busy_one_is_no_fault(pools: Any) -> None:
+    """429: the answer waits its turn there, where its prompt is cached."""
+    bench = pools()
+    bench.open_with_question()
+    home = bench.home()
+    bench.there[home].faults.append(Fault(status=429, headers="retry-after: 0\r\n"))
+    bench.tell(respond())
+    bench.run()
+    assert (bench.text(), bench.home()) == (ANSWER, home)
+    assert bench.status(home).faults == 0
+
+
+def test_one_down_at_start_joins_later(pools: Any) -> None:
+    """Its state is told; sessions go to the others until it is there."""
+    bench = pools(down=(1,))
+    assert [bench.status(n).state for n in range(3)] == ["ready", "down", "ready"]
+    assert "no LLM server answers" in bench.status(1).reason
+    for number in range(6):
+        bench.open_with_question(f"s{number}")
+    assert bench.status(1).sessions == 0
+    bench.start(1)
+    bench.until(lambda: bench.status(1).state == "ready", pass_s=0.5)
+    for number in range(6, 12):
+        bench.open_with_question(f"s{number}")
+    assert bench.status(1).sessions > 0
+
+
+def test_one_that_comes_back_as_another_stays_out(pools: Any) -> None:
+    """It serves another model now: that is its reason, and nobody is sent there."""
+    bench = pools()
+    bench.open_with_question()
+    home = bench.home()
+    bench.kill(home)
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: bench.status(home).state == "down")
+    bench.start(home, models=("another",))
+    bench.until(lambda: "must serve the same" in bench.status(home).reason, pass_s=0.5)
+    assert bench.status(home).state == "down"
+    bench.run()
+    bench.tell(respond())
+    bench.run()
+    assert bench.text() == ANSWER
+    assert bench.home() != home
+
+
+def test_one_that_was_lost_and_is_back_has_nothing_cached(pools: Any) -> None:
+    """With no other server in between: its sessions are read again."""
+    bench = pools(count=2, down=(1,))
+    bench.open_with_question()
+    bench.kill(0)
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: bench.status(0).state == "down")
+    bench.start(0)
+    bench.until(lambda: bench.status(0).state == "ready", pass_s=0.5)
+    bench.until(lambda: len(moves(bench)) == 1, pass_s=0.5)
+    bench.run()
+    (move,) = moves(bench)
+    assert move.from_url == move.to_url
+    assert bench.seen("warm-up")[0] > 0
+
+
+DIFFERENT = {
+    "model": ({"models": ("another",)}, "model is 'scripted' at .* and 'another' at"),
+    "context": ({"context_tokens": 2048}, "context is 4096 at .* and 2048 at"),
+    "form": ({"dialect": "chat"}, "form of a conversation is 'prompts in tokens of ours' at"),
+}
+
+
+@pytest.mark.parametrize(("settings", "message"), DIFFERENT.values(), ids=DIFFERENT.keys())
+def test_servers_that_differ_are_refused_at_start(settings: dict[str, Any], message: str) -> None:
+    """By both addresses, what it is, and what each has."""
+
+    def render(messages: list[dict[str, str]]) -> list[int]:
+        return [t for m in messages for t in m["content"].encode()]
+
+    with (
+        scripted() as one,
+        scripted(render=render, **settings) as other,
+        pytest.raises(LlmServersDiffer, match=message) as no,
+    ):
+        find_servers([one.url, other.url], join)
+    assert no.value.code == "llm_servers_differ"
+
+
+def test_another_dialect_of_the_same_model_is_welcome() -> None:
+    """Each is asked in its own way."""
+    with scripted() as one, scripted(dialect=OPENAI) as other:
+        found = find_servers([one.url, other.url], join)
+    assert found[0].capabilities.prompt != found[1].capabilities.prompt
+
+
+def test_none_at_start_is_an_error() -> None:
+    """After the time to wait."""
+    with scripted() as gone:
+        pass
+    with pytest.raises(LlmUnreachable):
+        find_servers([gone.url], join, wait_s=0.0)
