@@ -207,7 +207,7 @@ class Answer:
         if not chat.user_close:
             return
         self.probe = len(self.prompt.ids) - len(chat.user_close) - len(chat.assistant_open) - 1
-        self.stream.recompute(self.probes_from)
+        self.stream.recompute(max(self.probe - 1, 0))
 
     def unsent(self) -> str:
         """Text that may be sent now; none while speculative."""

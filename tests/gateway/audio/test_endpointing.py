@@ -42,7 +42,7 @@ def after(
 
 
 def wait_ms(
-    policy: EagerSilence, probability: float | None, words: str = "", **known: float
+    policy: EagerSilence, probability: float | None, words: str = "", **known: Any
 ) -> int:
     """The silence that ends a turn of these words. `known`: further fields of `Pause`."""
     return policy.silence_ms(Pause(0, 0, probability, words=words, **known))
