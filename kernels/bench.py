@@ -1,9 +1,10 @@
 """`python -m headstart.kernels.bench`: speed of every kernel against the machine's limits.
 
 With few rows a matmul is bound by reading its weight, so GB/s are printed beside those of a plain
-memory read, measured before every kind; with many rows GMAC/s matter, beside what the processor's units
-for products of bytes do in registers (peak_share; with AVX2, whose pairs of products saturate, that
-peak leaves out adding them up). Weights rotate through copies larger than the last-level cache. Times are medians, with the best in brackets. The last line is
+memory read, measured before every kind; with many rows GMAC/s matter, beside what the processor's
+units for products of bytes do in registers (peak_share; that peak leaves out adding up, which is
+part of the same instruction with VNNI only). Weights rotate through copies larger than the
+last-level cache. Times are medians, with the best in brackets. The last line is
 JSON:
 
   machine, level, threads, stream_gb_s, peak_gmac_s   (best of the run; peak null where it has none)
