@@ -388,7 +388,7 @@ class Engine:
 
 def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
     """Report a failed command. For `Respond` that is a failed answer."""
-    assert not isinstance(command, api.Ping)
+    assert not isinstance(command, api.Ping | api.Leave)
     if isinstance(command, api.Respond):
         emit(
             api.Finished(

@@ -341,6 +341,14 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="wait for running answers at shutdown, s",
     )
+    retire_grace_s: float = Field(
+        10.0,
+        ge=0.0,
+        le=600.0,
+        allow_inf_nan=False,
+        description="how long new sessions are still taken after SIGUSR1, while load balancers see "
+        "that there should be no more, s",
+    )
     dashboard_content: bool = Field(
         False,
         description="whether the dashboard's feed and recordings hold what was said and answered",

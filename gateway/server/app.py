@@ -65,6 +65,7 @@ from headstart.gateway.engines.engines import Engines
 from headstart.gateway.protocol import frames
 from headstart.gateway.protocol.errors import FatalProtocolError
 from headstart.gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT, RESUME_SUBPROTOCOL
+from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.clocks import since_boot_s
 from headstart.gateway.runtime.threads import METRICS
 from headstart.gateway.runtime.ticker import Ticker
@@ -129,6 +130,7 @@ class Gateway:
         self.voice = voice
         self.draining = False
         self._retired: Callable[[], None] | None = None
+        self._grace_over = False
         self.loop_lag = LoopLag()
         self._ticker = Ticker(TICK_S)
         self.sessions_refused = 0
@@ -154,19 +156,26 @@ class Gateway:
 
     @property
     def retiring(self) -> bool:
-        """It takes no new sessions, keeps those that it has, and ends when the last one is gone."""
+        """It asks for no new sessions, keeps those that it has, and ends with the last one."""
         return self._retired is not None
 
     def retire(self, retired: Callable[[], None]) -> None:
-        """Take no more sessions, but for client secrets that were issued here; call `retired` when
-        the last session is gone, which may be now. Only the first call counts."""
-        if self._retired is None:
-            log.info("retiring: no new sessions, %d are left", len(self.runners))
-            self._retired = retired
-            self._end_if_empty()
+        """Tell load balancers (`/ready`) that there should be no new sessions. After
+        `retire_grace_s` take no more, but for client secrets that were issued here, and call
+        `retired` when the last session is gone. Only the first call counts."""
+        if self._retired is not None:
+            return
+        log.info("retiring: %d sessions are left", len(self.runners))
+        self._retired = retired
+        over = tasks.guard(self._retire_now, "drain", tasks.nothing_depends_on_it)
+        asyncio.get_running_loop().call_later(self.settings.retire_grace_s, over)
+
+    def _retire_now(self) -> None:
+        self._grace_over = True
+        self._end_if_empty()
 
     def _end_if_empty(self) -> None:
-        if self._retired is not None and not self.runners:
+        if self._retired is not None and self._grace_over and not self.runners:
             log.info("the last session is gone")
             self._retired()
 
@@ -177,7 +186,7 @@ class Gateway:
         besides its connection; None if it can. `has_secret`: it was promised one, by a client
         secret."""
         limit, limit_per_key = self.settings.max_sessions, self.settings.max_sessions_per_key
-        if self.draining or (self.retiring and not has_secret):
+        if self.draining or (self._grace_over and not has_secret):
             return Refusal("the server is shutting down")
         if len(self.runners) >= limit:
             return Refusal(f"all {limit} sessions of this server are in use")

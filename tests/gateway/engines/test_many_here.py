@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
 from tests.gateway.server.test_main import (
     WAIT_S,
@@ -44,10 +44,10 @@ def all_ready(running: Server, count: int) -> bool:
 
 
 @contextlib.contextmanager
-def conversing(running: Server, count: int) -> Iterator[list[ClientConnection]]:
+def conversing(running: Server, count: int) -> Iterator[list[Any]]:
     """So many sessions, which want to be told of their engine."""
     with contextlib.ExitStack() as stack:
-        sockets = []
+        sockets: list[Any] = []
         for _ in range(count):
             socket = connect(running.url.replace("http", "ws") + "/v1/realtime")
             sockets.append(stack.enter_context(socket))
@@ -57,9 +57,9 @@ def conversing(running: Server, count: int) -> Iterator[list[ClientConnection]]:
         yield sockets
 
 
-def rest_of_answer(socket: ClientConnection) -> tuple[str, list[str]]:
+def rest_of_answer(socket: Any) -> tuple[str, list[str]]:
     """How it ended, and the states of the engine that the session was told meanwhile."""
-    told = []
+    told: list[str] = []
     while True:
         event = next_event(socket, "response.done", "gateway.engine.status")
         if event["type"] == "response.done":

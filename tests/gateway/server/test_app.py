@@ -49,11 +49,11 @@ async def test_status_shows_loading_and_model() -> None:
 
 
 async def test_who_retires_takes_only_promised_sessions() -> None:
-    """No new ones, but for a secret issued before; what is there goes on. The end is told once,
-    when the last session is gone, and at once if there is none."""
+    """When the grace is over: no new ones, but for a secret issued before; what is there goes on.
+    The end is told once, when the last session is gone, and at once if there is none."""
     told: list[str] = []
     async with (
-        running_gateway(drain_s=0) as running,
+        running_gateway(retire_grace_s=0) as running,
         fake_engine(running.link.endpoint),
         httpx.AsyncClient(base_url=running.url) as http,
     ):
@@ -63,6 +63,7 @@ async def test_who_retires_takes_only_promised_sessions() -> None:
         async with connect(running.ws_url) as socket:
             running.gateway.retire(lambda: told.append("the first"))
             running.gateway.retire(lambda: told.append("the second"))
+            await until(lambda: running.gateway.refusal() is not None)
             with pytest.raises(InvalidStatus) as refused:
                 await connect(running.ws_url)
             assert refused.value.response.status_code == 503
@@ -77,9 +78,28 @@ async def test_who_retires_takes_only_promised_sessions() -> None:
             assert told == []
         await until(lambda: told)
         assert told == ["the first"]
-    async with running_gateway() as running:
+    async with running_gateway(retire_grace_s=0) as running:
         running.gateway.retire(lambda: told.append("at once"))
-        assert told[1:] == ["at once"]
+        await until(lambda: told[1:] == ["at once"])
+
+
+async def test_who_retires_takes_sessions_until_balancers_have_seen_it() -> None:
+    """During the grace `/ready` is 404 already, and a session that is sent all the same is taken;
+    it does not end while the grace lasts, although there is no session."""
+    told: list[str] = []
+    async with (
+        running_gateway(retire_grace_s=600) as running,
+        fake_engine(running.link.endpoint),
+        httpx.AsyncClient(base_url=running.url) as http,
+    ):
+        await until(lambda: running.link.is_ready)
+        running.gateway.retire(lambda: told.append("over"))
+        assert (await http.get("/ready")).status_code == 404
+        async with connect(running.ws_url) as socket:
+            await socket.send("late")
+            assert (await receive(socket, "echo"))["text"] == "late"
+        await until(lambda: not running.gateway.runners)
+        assert told == []
 
 
 async def test_ready_is_for_new_sessions() -> None:
