@@ -131,8 +131,8 @@ def draw(font: Path, text: str, height_px: int, seed: int) -> api.Image:
     cv2.warpPerspective(
         panel, warp, (640, 480), scene, cv2.INTER_AREA, borderMode=cv2.BORDER_TRANSPARENT
     )
-    scene = cv2.GaussianBlur(scene, (0, 0), 0.6)
-    noisy = scene.astype(np.float32) * random.uniform(0.75, 1.0) + random.normal(0, 3, scene.shape)
+    blurred = np.asarray(cv2.GaussianBlur(scene, (0, 0), 0.6), np.float32)
+    noisy = blurred * random.uniform(0.75, 1.0) + random.normal(0, 3, scene.shape)
     return api.Image(640, 480, noisy.clip(0, 255).round().astype(np.uint8).tobytes())
 
 

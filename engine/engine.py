@@ -254,7 +254,7 @@ class Engine:
     @property
     def awaits_reading(self) -> bool:
         """Whether an answer waits for what is being read in a picture."""
-        return any(session.waits_for_reading for session in self.sessions.values())
+        return any(session.waits_for_reading() for session in self.sessions.values())
 
     @property
     def server_totals(self) -> api.LlmServerTotals | None:
@@ -318,7 +318,7 @@ class Engine:
 
     def _ready(self) -> list[Session]:
         """Sessions with a command that can be carried out now."""
-        return [s for s in self.sessions.values() if s.commands and not s.waits_for_reading]
+        return [s for s in self.sessions.values() if s.commands and not s.waits_for_reading()]
 
     def _carry_out_commands(self) -> bool:
         """Carry out commands by deadline, up to and including the first heavy one."""

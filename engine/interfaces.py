@@ -125,7 +125,6 @@ class Reading(Protocol):
     look: Look
     done: bool  # set in `PictureReader.collect` only
     live: bool  # a camera's frame, not a still
-    queued_ns: int
     began_ns: int
     ended_ns: int
 

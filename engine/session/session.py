@@ -74,6 +74,7 @@ class Session:
         self._turn_spans: deque[api.Span] = deque(maxlen=MAX_TURN_SPANS)
         self._rolled_back_before = 0
         self._summaries = Summaries(services, self.conversation)
+        self._held_since_ns: int | None = None  # when the next answer could have begun
         self._unanswered = False  # whether words came since the last answer
         self._moves: deque[api.Move] = deque(maxlen=MAX_MOVES)  # since the last answer
         self.speculated_kept = 0
@@ -277,12 +278,15 @@ class Session:
             self._sync_stream()
         return taken
 
-    @property
     def waits_for_reading(self) -> bool:
         """Whether its next command is an answer that needs a reading under way."""
         if not isinstance(self.commands.next, api.Respond) or self.commands.has_audio:
+            self._held_since_ns = None
             return False
-        return self.conversation.writing.holds_up(self._clock())
+        now_ns = self._clock()
+        if self._held_since_ns is None:
+            self._held_since_ns = now_ns
+        return self.conversation.writing.holds_up(now_ns - self._held_since_ns)
 
     # --- the stream ------------------------------------------------------------------------------
 

@@ -15,8 +15,8 @@ from headstart.engine import api
 from headstart.engine.interfaces import Look, PictureReader, Reading
 from headstart.engine.kvcache.token_stream import Stream
 
-# How long after a picture came an answer still waits for its reading: to a question about what is
-# written, or to another one, sent with a picture.
+# How long an answer waits for a reading: to a question about what is written, or to another one,
+# sent with a picture.
 WAIT_NS = 8_000_000_000
 WAIT_UNASKED_NS = 2_000_000_000
 
@@ -97,12 +97,11 @@ class Writing:
         """Whether a picture is being read, or waits for it."""
         return bool(self._waiting)
 
-    def holds_up(self, now_ns: int) -> bool:
-        """Whether an answer should wait for a reading."""
+    def holds_up(self, waited_ns: int) -> bool:
+        """Whether an answer that has waited for so long should wait for a reading."""
         if self._look is not Look.GLANCE:
-            return any(now_ns < reading.queued_ns + WAIT_NS for reading, _ in self._waiting)
-        stills = (reading for reading, _ in self._waiting if not reading.live)
-        return any(now_ns < still.queued_ns + WAIT_UNASKED_NS for still in stills)
+            return bool(self._waiting) and waited_ns < WAIT_NS
+        return any(not reading.live for reading, _ in self._waiting) and waited_ns < WAIT_UNASKED_NS
 
     def close(self) -> None:
         """Drop what is not read yet."""

