@@ -130,11 +130,6 @@ class Answer:
         )
 
     @property
-    def probes_from(self) -> int | None:
-        """The first stream index whose logits are wanted."""
-        return None if self.probe is None else max(self.probe - 1, 0)
-
-    @property
     def speculative(self) -> bool:
         return self.generation is None
 

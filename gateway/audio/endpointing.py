@@ -262,15 +262,16 @@ class EagerSettings:
     probability lacks to 1: after questions a few thousandths, after requests and items of a list a
     few hundredths, after statements a third. Up to `sure_doubt` it ends after `early_ms`; from
     `usual_doubt` on after the adaptive silence; in between, the wait grows with the doubt's
-    logarithm. Each early end taken back multiplies the doubt by `caution_factor`, and a message that
-    may begin a list by `short_factor`. A message that was answered too early ends no sooner than
-    after the adaptive silence; behind an item of a list that is not the last, after `list_factor`
-    times that.
+    logarithm. Each early end taken back multiplies the doubt by `caution_factor`, and a message
+    that may begin a list by `short_factor`. A message that was answered too early ends no sooner
+    than after the adaptive silence; behind an item of a list that is not the last, after
+    `list_factor` times that.
 
     Where the message breaks off, the wait is `unfinished_factor` times the adaptive silence: an end
     probability below `unfinished_below`, or a mark that the recogniser put behind words where the
     model finds one less likely than `unmarked_below` ("Put milk.", "What is the capital of?").
-    Words less likely than `least_likely` are nonsense, and nothing that they break off counts.
+    Words less likely than `least_likely` are nonsense: behind what they break off the wait is the
+    adaptive silence.
     `revocable_ms`: how long an end can be taken back.
 
     """
@@ -283,7 +284,7 @@ class EagerSettings:
     unfinished_below: float = 0.01
     unfinished_factor: float = 3.0
     unmarked_below: float = 0.002
-    least_likely: float = 0.0
+    least_likely: float = 0.3
     short_factor: float = 3.0
     list_factor: float = 1.5
     revocable_ms: int = 1500
@@ -347,10 +348,9 @@ class EagerSilence(EndpointPolicy):
         base_ms, ours = self._adaptive.silence_ms, self.settings
         if pause.end_probability is None:
             return max(base_ms, DEFAULT_SILENCE_MS)
-        if self._is_nonsense(pause):
-            return base_ms
         if self._breaks_off(pause):
-            return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
+            factor = 1.0 if self._is_nonsense(pause) else ours.unfinished_factor
+            return max(base_ms, min(round(factor * base_ms), self._most_ms))
         if self._continued and not is_question(pause.words):
             factor = ours.list_factor if is_open_list(pause.words) else 1.0
             return max(base_ms, min(round(factor * base_ms), self._most_ms))

