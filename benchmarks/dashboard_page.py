@@ -3,9 +3,9 @@
 A gateway and a fake engine; 64 sessions, of which so many speak that about 200 turns a minute come,
 and of the silent ones one is replaced every few seconds. The page goes from screen to screen, and
 back to the sessions: there the heap is collected and sampled, so that like is compared with like.
-The lines through the samples are of the second half. In the first hour the page fills what it keeps
-an hour of (seconds: 8 MB; `web-demo/dashboard/data`), and the gateway the conversations of those
-who speak all the time.
+The lines through the samples are of the second half. The page fills its ring of turns in ten
+minutes, and what it keeps an hour of (half a MB; `web-demo/dashboard/data`) in an hour; the gateway
+fills the conversations of those who speak all the time.
 
 Keys: minutes, sessions, turns_per_minute, cpu_share (of a core, of all the browser's processes, by
 screen), task_ms_per_s (of the page's thread, by screen), heap_bytes and dom_nodes (the first, the
