@@ -73,9 +73,7 @@ def backend(
     except ValueError:
         got = f"{contexts!r} and {sessions!r}"
         raise typer.BadParameter(f"expected comma-separated numbers, got {got}") from None
-    benchmark.run(
-        names, model, repeats, contexts_s=contexts_s, sessions=counts, as_json=as_json
-    )
+    benchmark.run(names, model, repeats, contexts_s=contexts_s, sessions=counts, as_json=as_json)
 
 
 @app.command()

@@ -96,9 +96,7 @@ async def _run(seconds: float, rounds: int, soak_minutes: float) -> dict[str, An
     }
 
 
-async def _phases(
-    server: _Server, seconds: float, rounds: int, seen: _Seen
-) -> dict[str, float]:
+async def _phases(server: _Server, seconds: float, rounds: int, seen: _Seen) -> dict[str, float]:
     """The gateway's share of a core, the median of all rounds, by number of watchers."""
     shares: dict[int, list[float]] = {number: [] for number in WATCHERS}
     for _ in range(rounds):

@@ -92,9 +92,7 @@ class Address:
     def _bind(self, path: Path) -> None:
         """Bind under a unique name and move the file into place."""
         self._bound += 1
-        beside = path.with_name(
-            f".{os.getpid():x}-{self._bound:x}"
-        )  # no longer than "engine.sock"
+        beside = path.with_name(f".{os.getpid():x}-{self._bound:x}")  # no longer than "engine.sock"
         name = f"{IPC}{beside}"
         self._socket.bind(name)
         try:

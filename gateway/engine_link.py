@@ -306,9 +306,7 @@ class EngineLink:
     """Owns one engine's wire and state, and the routes from session ids to listeners. `wire`: a
     `DealerWire` at an address, or one that is there already."""
 
-    def __init__(
-        self, wire: str | Wire, lost_after_s: float = 30.0, name: str = "engine"
-    ) -> None:
+    def __init__(self, wire: str | Wire, lost_after_s: float = 30.0, name: str = "engine") -> None:
         self.name = name
         self.state = LinkState.WAITING
         self.is_draining = False

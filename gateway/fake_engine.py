@@ -299,9 +299,7 @@ class FakeEngine:
             ),
         )
 
-    def _continue(
-        self, command: api.ContinueSpeech, stream: _Stream, now_ns: int
-    ) -> None:
+    def _continue(self, command: api.ContinueSpeech, stream: _Stream, now_ns: int) -> None:
         stream.heard_samples += stream.ended_samples
         stream.continued = True
         words = " ".join(self._words(stream))
@@ -426,9 +424,7 @@ class FakeEngine:
         self._later(now_ns, api.Failed(session, str(about), code, message))
 
 
-def serve(
-    endpoint: str, script: Script, name: str = "", keys: Path | None = None
-) -> int:
+def serve(endpoint: str, script: Script, name: str = "", keys: Path | None = None) -> int:
     """Connect to the gateway and play the script until SIGTERM, a scripted end, or until it was
     drained (SIGUSR1); returns the exit code. Raises `api.BadKeys`."""
     context = zmq.Context()

@@ -104,6 +104,7 @@ class Audio(Message, frozen=True, tag="audio"):
 class Clip(Message, frozen=True, tag="clip"):
     """A piece of sound for an item or an answer's input: s16le mono 16 kHz, following the previous
     piece of the same name. After the `last` piece, one `Sound` part may use the clip, once."""
+
     session: str
     clip: str
     pcm: bytes

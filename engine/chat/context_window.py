@@ -126,9 +126,7 @@ def _is_alive(keep: KeptMask, item: RenderedItem) -> bool:
 
 
 def _next_lead(rendered: RenderedPrompt, index: int) -> int:
-    return (
-        rendered.items[index + 1].lead if index + 1 < len(rendered.items) else len(rendered.ids)
-    )
+    return rendered.items[index + 1].lead if index + 1 < len(rendered.items) else len(rendered.ids)
 
 
 def _drop_oldest(

@@ -124,9 +124,7 @@ class Positions:
         """Positions int64 [3, stop - start]."""
         return np.array(self._axes[3 * start : 3 * stop], dtype=np.int64).reshape(-1, 3).T
 
-    def delete(
-        self, start: int, stop: int, tokens: Sequence[int], media: MediaPositions
-    ) -> None:
+    def delete(self, start: int, stop: int, tokens: Sequence[int], media: MediaPositions) -> None:
         """Evict tokens [start, stop). `tokens` and `media` list all tokens before the eviction.
         The tokens behind keep their positions."""
         assert start < stop <= len(self)

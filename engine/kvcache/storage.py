@@ -119,7 +119,6 @@ class KvCache:
             rotated = self.encode(rope(self.decode(stored[0]).to(cos.dtype), cos, sin))
             self.scatter(layer, targets, torch.stack((rotated, stored[1])))
 
-
     def fill(self, value: float) -> None:
         """Overwrite all of the cache, for measurements and for tests of unwritten slots."""
         self._memory.copy_(self.encode(torch.full((self._head_dim,), value)))

@@ -1,9 +1,9 @@
 """Labels for one frame: what it shows, with probabilities.
 
-    labeller = FrameLabeller.load(efficientnet_path, names_path)
-    labels = labeller.label(rgb)
-    labels.label, labels.probability      "tiger cat", 0.41
-    labels.kind, labels.kind_probability  "cat", 0.92
+labeller = FrameLabeller.load(efficientnet_path, names_path)
+labels = labeller.label(rgb)
+labels.label, labels.probability      "tiger cat", 0.41
+labels.kind, labels.kind_probability  "cat", 0.92
 """
 
 from __future__ import annotations

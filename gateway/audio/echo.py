@@ -185,11 +185,14 @@ class EchoDetector:
             return None
         line_ns = self._heard_ns - len(line) * SAMPLE_NS
         whole = sum(power[start] for start in loud)
-        return sum(
-            power[start]
-            * _resemblance(line[start : start + size], sent, line_ns + start * SAMPLE_NS)
-            for start in loud
-        ) / whole
+        return (
+            sum(
+                power[start]
+                * _resemblance(line[start : start + size], sent, line_ns + start * SAMPLE_NS)
+                for start in loud
+            )
+            / whole
+        )
 
 
 def _resemblance(block: Floats, sent: _Sent, block_ns: int) -> float:

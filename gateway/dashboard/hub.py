@@ -193,9 +193,7 @@ class Hub(Observer):
         self._at_ms = max(self._at_ms, ns_to_ms(self._now_ns() - self._started_ns))
         return self._at_ms
 
-    def _next(
-        self, kind: str, make: Callable[[], Any], of: type[Message] = Message
-    ) -> Message:
+    def _next(self, kind: str, make: Callable[[], Any], of: type[Message] = Message) -> Message:
         self._seq += 1
         return of(kind, self._seq, self.now_ms(), make)
 

@@ -134,9 +134,7 @@ class EnginePort:
         """Why no engine can connect; empty: one can."""
         return self._address.problem
 
-    def start(
-        self, join: Callable[[PeerWire, str], None], reserved: Collection[str] = ()
-    ) -> None:
+    def start(self, join: Callable[[PeerWire, str], None], reserved: Collection[str] = ()) -> None:
         """Read from now on. `join`: called with the wire of an engine that is new, and its name; it
         starts the wire's user. `reserved`: names that none of them may have."""
         self._join, self._loop = join, asyncio.get_running_loop()
@@ -304,4 +302,3 @@ class EnginePort:
         wire.peer, wire.user = None, None
         for name in [name for name, known in self._by_name.items() if known is wire]:
             del self._by_name[name]
-

@@ -146,9 +146,7 @@ def meaningful_words(
     return [word for word, _ in _meaningful(text, likely, least_likely)]
 
 
-def _meaningful(
-    text: str, likely: Sequence[float], least_likely: float
-) -> list[tuple[str, float]]:
+def _meaningful(text: str, likely: Sequence[float], least_likely: float) -> list[tuple[str, float]]:
     said = text.split()
     sure = [*likely, *[1.0] * len(said)]
     words = [(_plain(word), p) for word, p in zip(said, sure, strict=False) if _plain(word)]

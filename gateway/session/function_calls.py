@@ -97,9 +97,7 @@ class FunctionCalls:
         """Whether the client knows of a complete call, which it may be carrying out."""
         return any(call.done for call in self._calls.values())
 
-    def close(
-        self, ending: Ending, *, withdrawn: bool = False
-    ) -> tuple[list[Json], list[Json]]:
+    def close(self, ending: Ending, *, withdrawn: bool = False) -> tuple[list[Json], list[Json]]:
         """End the response: the closing events still to send, and all calls as items. `withdrawn`:
         the engine removes them by itself."""
         out: list[Json] = []

@@ -45,9 +45,7 @@ MAX_OUT_OF_BAND = 4
 class ResponseManager:
     """Responses by generation, the engine's name for them."""
 
-    def __init__(
-        self, context: SessionContext, out: SpeechOutput, reports: TurnReports
-    ) -> None:
+    def __init__(self, context: SessionContext, out: SpeechOutput, reports: TurnReports) -> None:
         self._context = context
         self._out = out
         self._reports = reports

@@ -244,8 +244,8 @@ class TurnReports:
         context = self._context
         if not context.settings.dashboard_content:
             return None
-        kept = None if running.question_id is None else context.conversation.find(
-            running.question_id
+        kept = (
+            None if running.question_id is None else context.conversation.find(running.question_id)
         )
         said = None if kept is None else kept.wire["content"][0].get("transcript")
         return said, running.response.text

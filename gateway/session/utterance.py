@@ -108,4 +108,3 @@ class EndedUtterance:
         silence = self.event.endpoint_sample - self.event.last_speech_sample
         left_ms = CALLS_AFTER_MS - engine_samples_to_exact_ms(silence)
         return self.stopped_ns + max(0, round(left_ms * NS_PER_MS))
-

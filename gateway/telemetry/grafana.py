@@ -96,8 +96,7 @@ def _overview() -> list[Panel]:
     over = f"{rate(names.OVER_BUDGET)} / {rate(names.FIRST_TOKEN, 'count')}"
     used, blocks = now(names.KV_BLOCKS, 'state="used"'), now(names.KV_BLOCKS, 'state!=""')
     lost, received, late = (
-        rate(names.RTP_PACKETS, labels=f'fate="{fate}"')
-        for fate in ("lost", "received", "late")
+        rate(names.RTP_PACKETS, labels=f'fate="{fate}"') for fate in ("lost", "received", "late")
     )
     return [
         Panel("Sessions", ((now(names.SESSIONS_OPEN), ""),), tile=True),
@@ -212,9 +211,7 @@ def _keeping_up() -> list[Panel]:
 def _engine() -> list[Panel]:
     return [
         Panel("Step duration, p95", each(names.ENGINE_STEP, "phase"), "s"),
-        Panel(
-            "Steps", ((rate(names.ENGINE_STEP, "count", by="phase"), "{{phase}}"),), "ops"
-        ),
+        Panel("Steps", ((rate(names.ENGINE_STEP, "count", by="phase"), "{{phase}}"),), "ops"),
         Panel(
             "Tokens a second",
             ((rate(names.ENGINE_STEP_TOKENS, "sum", by="phase"), "{{phase}}"),),

@@ -37,9 +37,7 @@ class OtlpSender:
         resource = Resource.create({SERVICE_NAME: service, SERVICE_VERSION: version})
         exporter = OneLine(OTLPSpanExporter(timeout=EXPORT_TIMEOUT_S), endpoint)
         self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(
-            BatchSpanProcessor(exporter, max_queue_size=QUEUE_SPANS)
-        )
+        self._provider.add_span_processor(BatchSpanProcessor(exporter, max_queue_size=QUEUE_SPANS))
         self._tracer = self._provider.get_tracer("headstart", version)
 
     def send(self, root: TraceSpan, wall_minus_monotonic_ns: int) -> None:

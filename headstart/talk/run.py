@@ -56,9 +56,7 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
     if command.url is not None:
         output.server_url = command.url
         options = command.options
-        await until_ready(
-            command.url, output.status, api_key=options.api_key, speak=options.speak
-        )
+        await until_ready(command.url, output.status, api_key=options.api_key, speak=options.speak)
         return await talk(command.files, command.url, command.options, output)
     arguments = list(command.server_arguments)
     if command.options.model is not None:

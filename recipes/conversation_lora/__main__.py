@@ -1,6 +1,6 @@
 """Fits the adapter, from the last checkpoint if there is one.
 
-    python -m headstart.recipes.conversation_lora --help
+python -m headstart.recipes.conversation_lora --help
 """
 
 from __future__ import annotations

@@ -23,9 +23,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(autouse=True)
-def decoded_by(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[str]:
+def decoded_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """What decodes in this test; its module's `Bench` is made to suit."""
     kind = getattr(request, "param", LOCAL)
     made: list[ServerBench] = []

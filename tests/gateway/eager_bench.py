@@ -69,9 +69,7 @@ def item_id(bench: SessionBench) -> str:
     return newest
 
 
-def answered(
-    bench: SessionBench, text: str = "It is big. It is", samples: int = 3 * SECOND
-) -> int:
+def answered(bench: SessionBench, text: str = "It is big. It is", samples: int = 3 * SECOND) -> int:
     """The first half is said and ends early; its answer has begun, and is heard if it is spoken:
     `samples` of sound for each clause."""
     say(bench)

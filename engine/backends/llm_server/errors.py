@@ -1,23 +1,23 @@
 """What can go wrong at an LLM server.
 
-    LlmServerError
-    ├── LlmUnreachable       nobody listens at the URL                    retried
-    ├── LlmConnectionLost    it closed the connection before the end      retried
-    ├── LlmStalled           nothing came for too long                    retried
-    ├── LlmBusy              429, or 503                                  retried
-    ├── LlmFailed            another 5xx, or an error inside a stream     retried
-    ├── LlmGarbage           a reply that is no completion                retried
-    ├── LlmTlsError          its certificate cannot be verified
-    ├── LlmKeyRefused        401 or 403
-    ├── LlmModelUnknown      it has no model of that name, or several and none was named
-    ├── LlmModelChanged      it answers with another model than at start
-    ├── LlmTokenizerDiffers  it encodes a text to other tokens than --tokenizer
-    ├── LlmContextShort      its context is shorter than the window asked for
-    ├── LlmRefused           any other 4xx
-    ├── LlmServersDiffer     two of several servers do not serve the same
-    └── LlmCannot            what was asked for needs something that the server lacks
-    SessionRefused
-    └── LlmNoServer          of several servers, all are full, down or draining
+LlmServerError
+├── LlmUnreachable       nobody listens at the URL                    retried
+├── LlmConnectionLost    it closed the connection before the end      retried
+├── LlmStalled           nothing came for too long                    retried
+├── LlmBusy              429, or 503                                  retried
+├── LlmFailed            another 5xx, or an error inside a stream     retried
+├── LlmGarbage           a reply that is no completion                retried
+├── LlmTlsError          its certificate cannot be verified
+├── LlmKeyRefused        401 or 403
+├── LlmModelUnknown      it has no model of that name, or several and none was named
+├── LlmModelChanged      it answers with another model than at start
+├── LlmTokenizerDiffers  it encodes a text to other tokens than --tokenizer
+├── LlmContextShort      its context is shorter than the window asked for
+├── LlmRefused           any other 4xx
+├── LlmServersDiffer     two of several servers do not serve the same
+└── LlmCannot            what was asked for needs something that the server lacks
+SessionRefused
+└── LlmNoServer          of several servers, all are full, down or draining
 """
 
 from __future__ import annotations

@@ -185,9 +185,7 @@ class HttpClient:
         limits = httpx.Limits(
             max_connections=MAX_CONNECTIONS, max_keepalive_connections=KEPT_CONNECTIONS
         )
-        self._http = httpx.AsyncClient(
-            headers=headers(self._key), timeout=timeouts, limits=limits
-        )
+        self._http = httpx.AsyncClient(headers=headers(self._key), timeout=timeouts, limits=limits)
         try:
             self._loop.run_forever()
             tasks = list(self._tasks.values())

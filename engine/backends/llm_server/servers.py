@@ -67,6 +67,7 @@ SILENT_CHECKS = 2
 HEALTH, MODELS, METRICS = "/health", "/v1/models", "/metrics"
 _NS_PER_MS = 1_000_000
 
+
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
     """The server's tokens. `prompt_of`: tokens in the form that the server takes. `encode`: tokens

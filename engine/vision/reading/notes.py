@@ -1,6 +1,6 @@
 """How the language model is told what is written in a picture, and which questions are about it.
 
-    [camera: a text that says "No parking / Monday to Friday, 8 am - 6 pm"]
+[camera: a text that says "No parking / Monday to Friday, 8 am - 6 pm"]
 """
 
 from __future__ import annotations

@@ -21,9 +21,7 @@ def test_indexing_copies(tmp_path: Path) -> None:
     assert path.read_bytes() == bytes(range(8))
 
 
-def test_looking_for_a_name_copies_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_looking_for_a_name_copies_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`in` is asked of every tensor at a start: half of a Whisper's loading went into copies."""
     path = tmp_path / "numbers"
     path.write_bytes(bytes(8))

@@ -177,7 +177,8 @@ def keys(tmp_path: Path) -> Path:
 async def test_an_engine_with_its_key_connects_and_is_known_by_it(keys: Path) -> None:
     """Whatever it calls itself."""
     async with (
-        port(keys=keys / "gateway") as engines, connected(engines, "--keys", str(keys / "a")),
+        port(keys=keys / "gateway") as engines,
+        connected(engines, "--keys", str(keys / "a")),
         connected(engines, "--keys", str(keys / "b"), "--name", "gpu-0"),
     ):
         await until(lambda: states(engines) == {"a": "ready", "b/gpu-0": "ready"})
@@ -195,7 +196,8 @@ async def test_an_engine_without_the_right_key_cannot_connect(keys: Path, tmp_pa
     shutil.copyfile(keys / "gateway" / "own.key", stranger / "gateway.key")
     (keys / "gateway" / "engines" / "b.key").unlink()
     async with (
-        port(keys=keys / "gateway") as engines, connected(engines, "--name", "none"),
+        port(keys=keys / "gateway") as engines,
+        connected(engines, "--name", "none"),
         connected(engines, "--keys", str(stranger)),
         connected(engines, "--keys", str(tmp_path / "others" / "x")),
         connected(engines, "--keys", str(keys / "b")),

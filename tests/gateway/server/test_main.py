@@ -257,7 +257,9 @@ def test_the_engine_is_told_of_its_llm_server() -> None:
         "--window-tokens": "9",
     }.items():
         assert argv[argv.index(flag) + 1] == value
-    several = engine_argv(load(flags={"llm": "http://a:1 http://b:2", "llm_sessions": 3}), "ipc:///x")
+    several = engine_argv(
+        load(flags={"llm": "http://a:1 http://b:2", "llm_sessions": 3}), "ipc:///x"
+    )
     assert several.count("--llm") == 2
     assert several[several.index("--llm-sessions") + 1] == "3"
     assert "--llm" not in engine_argv(load(flags=flags | {"engine": "fake"}), "ipc:///x")

@@ -145,9 +145,7 @@ def test_the_client_stops_the_answer_itself(wish: str) -> None:
         bench.client("response.cancel")
         bench.finish(1, "It is big. It is", api.FinishReason.CANCELLED)
     if wish != "cancel":
-        bench.client(
-            "conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=500
-        )
+        bench.client("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=500)
     go_on(bench)
     if wish == "truncate":
         bench.finish(1, "It is big. It is", api.FinishReason.CANCELLED)

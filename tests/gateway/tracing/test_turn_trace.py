@@ -134,9 +134,7 @@ def test_times_never_go_backwards() -> None:
     """Also of stamps that contradict each other, and of a chunk that is done after the endpoint."""
     late = spoken(done_ns=1200 * MS)
     slow = Chunk("s", TurnRef(1), 0, 8000, {"encode": 50.0}, 1200.0, 4, 1)
-    late = dataclasses.replace(
-        late, chunks=(TurnChunk(0, ChunkBudget.from_chunk(slow), 4, 1),)
-    )
+    late = dataclasses.replace(late, chunks=(TurnChunk(0, ChunkBudget.from_chunk(slow), 4, 1),))
     root = trace_of(late)
     assert all(span.start_ns <= span.end_ns for span in every(root))
     (chunk,) = (s for s in every(root) if s.name == "chunk")

@@ -49,9 +49,7 @@ async def test_over_a_socket_nobody_says_when_it_was_heard(
         assert stages_sum_ms(budget) == pytest.approx(budget["first_sound_ms"], abs=1.0)
 
 
-async def test_a_server_without_a_voice_answers_in_text(
-    fake_server_url: str, spoken: Path
-) -> None:
+async def test_a_server_without_a_voice_answers_in_text(fake_server_url: str, spoken: Path) -> None:
     """It is asked to speak and cannot: the answer is there, and has no sound to time."""
     dialog = await talk([spoken], fake_server_url, TalkOptions(speak=True))
     result = dialog.to_wire()

@@ -59,9 +59,7 @@ def test_words_stand_beside_what_the_model_reads(model: StreamModel) -> None:
     assert last.committed.startswith(two.committed)
 
 
-def test_a_fetched_transcriber_is_used(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_fetched_transcriber_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Auto takes what is fetched, and fetches nothing; ears name another; "off" is off."""
     monkeypatch.setenv("HEADSTART_HOME", str(tmp_path))
     assert find_transcriber("auto", None, "en", Progress()) == ()
