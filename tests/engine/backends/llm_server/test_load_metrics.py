@@ -38,6 +38,7 @@ def test_each_servers_names_are_known(page: str, load: Load) -> None:
 
 @pytest.mark.parametrize("page", ["", "{}", "<html>", "process_cpu_seconds_total 3\n", "vllm:"])
 def test_another_page_tells_no_load(page: str) -> None:
+    """Then our own counts are all there is."""
     assert load_of(page) is None
 
 
