@@ -116,6 +116,11 @@ const player = new Player(
   },
 );
 
+player.onHeld = (afterMs) => {
+  document.body.dataset.sound = "held";
+  document.body.dataset.heldAfterMs = Math.round(afterMs);
+};
+
 /** Lets sound out, from a touch of the page. */
 async function openPlayer() {
   await player.open();
@@ -129,7 +134,8 @@ function hearAnswer(event) {
   } else if (event.type === "output_audio_buffer.started") {
     sounding = event.response_id;
   } else if (event.type === "gateway.interruption") {
-    player.hold(event.state === "possible");
+    // At "real" it stays still: `speech_started` follows, and ends it where it stands.
+    if (event.state !== "real") player.hold(event.state === "possible");
   } else if (event.type === "input_audio_buffer.speech_started") {
     hush();
   }

@@ -18,7 +18,8 @@ class Player extends AudioWorkletProcessor {
   }
 
   told(data) {
-    if (data === "hold" || data === "go on") this.held = data === "hold";
+    if (data === "hold") this.hold();
+    else if (data === "go on") this.held = false;
     else if (data === "clear") this.clear();
     else this.take(data);
   }
@@ -29,6 +30,14 @@ class Player extends AudioWorkletProcessor {
     if (data.mark) this.marks.set(piece, data.mark);
     this.pieces.push(piece);
     this.queued += piece.length;
+  }
+
+  /** Tells exactly what was played, and when it stopped. */
+  hold() {
+    if (this.held) return;
+    this.held = true;
+    this.reported = this.played;
+    this.port.postMessage({ played: this.played, queued: this.queued, held: true, atS: currentTime });
   }
 
   clear() {

@@ -3,7 +3,7 @@
 import { useSpeaker } from "./media.js";
 import { RATE_HZ } from "./protocol.js";
 
-const LONGEST_HOLD_MS = 2_000; // as the server's own playout (`false_interruption_ms`)
+const LONGEST_HOLD_MS = 3_000; // the server says sooner that it goes on (`false_interruption_ms`)
 const MAX_UNHEARD = 8; // responses whose sound has come and not been played
 
 export class Player {
@@ -21,7 +21,10 @@ export class Player {
     this.early = []; // pieces from before the graph stood
     this.opening = null;
     this.newest = null; // response
+    this.held = false; // stands still
     this.holding = null; // timer
+    this.heldAtMs = 0; // when it was told to
+    this.onHeld = () => {};
     this.answers = []; // {id, start, end}: samples since the last clear, oldest first
     this.played = 0;
     this.stale = 0; // clears the worklet has not answered yet: its reports are of before
@@ -46,10 +49,11 @@ export class Player {
     this.node.port.onmessage = ({ data }) => this.report(data);
     this.node.connect(this.context.destination);
     await useSpeaker(this.context);
+    if (this.held) this.node.port.postMessage("hold");
     for (const piece of this.early.splice(0)) this.node.port.postMessage(piece);
   }
 
-  report({ cleared, played, began, atS }) {
+  report({ cleared, played, began, held, atS }) {
     if (began) {
       this.began(began, atS);
       return;
@@ -57,6 +61,7 @@ export class Player {
     if (cleared) this.stale -= 1;
     else if (this.stale === 0) this.played = played;
     this.onPlayed((this.played * 1_000) / RATE_HZ, this.playing);
+    if (held) this.onHeld(Math.max(0, this.heardAtMs(atS) - this.heldAtMs));
   }
 
   /** A response begins at an instant of the graph's clock, which is ahead of the loudspeaker. */
@@ -103,10 +108,15 @@ export class Player {
     this.open();
   }
 
-  /** Stands still, or goes on from there: it is not known yet whether somebody interrupts. */
+  /**
+   * Stands still, or goes on from there: it is not known yet whether somebody interrupts. `onHeld`
+   * is told after how many ms the loudspeaker is silent.
+   */
   hold(held) {
     clearTimeout(this.holding);
     if (held) this.holding = setTimeout(() => this.hold(false), LONGEST_HOLD_MS);
+    if (held && !this.held) this.heldAtMs = performance.now();
+    this.held = held;
     this.node?.port.postMessage(held ? "hold" : "go on");
   }
 
@@ -117,6 +127,8 @@ export class Player {
   clear() {
     const cut = this.answers.find(({ end }) => this.played < end);
     const heard = cut && Math.max(0, this.played - cut.start);
+    clearTimeout(this.holding);
+    this.held = false;
     this.answers = [];
     this.early = [];
     this.came.clear();

@@ -25,7 +25,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 from headstart.gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
-from headstart.gateway.audio.unfinished import Expected, expected_by, is_unfinished
+from headstart.gateway.audio.unfinished import (
+    Expected,
+    expected_by,
+    is_open_list,
+    is_question,
+    is_unfinished,
+    may_begin_list,
+)
 
 DEFAULT_HUSH_MS = 200
 DEFAULT_SILENCE_MS = 500
@@ -263,6 +270,8 @@ class EagerSettings:
     caution_factor: float = 4.0
     unfinished_below: float = 0.01
     unfinished_factor: float = 3.0
+    short_factor: float = 3.0
+    list_factor: float = 1.5
     revocable_ms: int = 1500
 
     def __post_init__(self) -> None:
@@ -305,6 +314,8 @@ class EagerSilence(EndpointPolicy):
         self._most_ms = most_ms
         self._expected = Expected.ANYTHING
         self._last_end: _LastEnd | None = None
+        self._is_over = False  # the message; false again if it goes on
+        self._continued = False  # an end of this message was taken back
 
     @property
     def longest_silence_ms(self) -> int:
@@ -321,7 +332,12 @@ class EagerSilence(EndpointPolicy):
             return max(base_ms, DEFAULT_SILENCE_MS)
         if self._breaks_off(end_probability, words):
             return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
+        if self._continued and not is_question(words):
+            factor = ours.list_factor if is_open_list(words) else 1.0
+            return max(base_ms, min(round(factor * base_ms), self._most_ms))
         doubt = (1 - end_probability) * ours.caution_factor**self._pace.caution
+        if may_begin_list(words):
+            doubt *= ours.short_factor
         if doubt <= ours.sure_doubt:
             return min(ours.early_ms, base_ms)
         scale = math.log(ours.usual_doubt / ours.sure_doubt)
@@ -329,6 +345,8 @@ class EagerSilence(EndpointPolicy):
         return round(base_ms + (1 - share) * min(ours.early_ms - base_ms, 0))
 
     def judge(self, pause: Pause) -> EndpointVerdict:
+        if self._is_over:
+            self._is_over = self._continued = False
         silence_ms = self.silence_ms(pause.end_probability, pause.words)
         verdict = FixedSilence(silence_ms, self.settings.hush_ms).judge(pause)
         if verdict is EndpointVerdict.END:
@@ -352,7 +370,7 @@ class EagerSilence(EndpointPolicy):
     def revoked(self) -> None:
         if self._last_end is _LastEnd.EARLY:
             self._pace.end_was(held=False)
-        self._last_end = None
+        self._last_end, self._is_over, self._continued = None, False, True
 
     def answered(self, text: str) -> None:
         self._expected = expected_by(text)
@@ -367,6 +385,7 @@ class EagerSilence(EndpointPolicy):
         if self._last_end is not None:
             self._pace.end_was(held=True)
         self._last_end = _LastEnd.EARLY if early else _LastEnd.USUAL
+        self._is_over = True
 
 
 @dataclass(frozen=True)

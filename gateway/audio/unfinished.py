@@ -1,5 +1,5 @@
-"""Words that show that a message goes on: fillers, conjunctions, and answers that are too short for
-what was asked. Of the languages that the recogniser knows best."""
+"""Words that show that a message goes on: fillers, conjunctions, answers that are too short for what
+was asked, and lists that lack their last item. Of the languages that the recogniser knows best."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ OPEN_ENDS = _words(
 )
 """Words that rarely end a message; with a full stop behind them they may ("I think so.")."""
 
+LAST_ITEMS = _words("and or und oder et ou y e o u ed od и или")
+"""Before the last item of a list."""
+
+SHORT_WORDS = 4
+ITEM_WORDS = 3
 LEAST_DIGITS = 6  # of a number that a question asks for
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _ASKS_FOR_NUMBER = re.compile(
@@ -63,6 +68,28 @@ def is_unfinished(words: str, expected: Expected = Expected.ANYTHING) -> bool:
     if last in OPEN_ENDS and not text.endswith("."):
         return True
     return expected is Expected.NUMBER and 0 < _digits(found) < LEAST_DIGITS
+
+
+def is_question(words: str) -> bool:
+    """Whether the recogniser put a question mark behind the `words`."""
+    return words.rstrip().endswith("?")
+
+
+def may_begin_list(words: str) -> bool:
+    """Whether the message is one short sentence that asks nothing: "Put milk.", of which every item
+    of a list could be the first."""
+    found = _WORD.findall(words)
+    return 0 < len(found) <= SHORT_WORDS and not is_question(words)
+
+
+def is_open_list(words: str) -> bool:
+    """Whether the message ends with an item of a list, and not with the last one: "Milk, eggs.",
+    but not "milk, eggs and bread". The recogniser may take each item for a sentence."""
+    parts = [part for part in re.split(r"[,;.]\s+", words.strip()) if _WORD.search(part)]
+    if len(parts) < 2 or is_question(words):
+        return False
+    last = _WORD.findall(parts[-1].lower())
+    return len(last) <= ITEM_WORDS and not LAST_ITEMS.intersection(last)
 
 
 def _digits(found: list[str]) -> int:

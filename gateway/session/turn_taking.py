@@ -44,6 +44,7 @@ class TurnTaking:
         self._idle = Idle(context, responses)
         self._continuation = Continuation(context, responses)
         self._held: Utterance | None = None  # not yet classified
+        self._is_reported = False  # as a possible interruption, and not as a false one since
         self._waiting: EndedUtterance | None = None  # a question that waits for a response to end
         self._answered: EndedUtterance | None = None  # what the newest response answers
         self._reopened: EndedUtterance | None = None  # the same, if continued speech ended it
@@ -70,6 +71,7 @@ class TurnTaking:
         elif not is_continued and self._is_over_answer(utterance, now_ns):
             self._held, utterance.standing = utterance, Standing.HELD
             self._responses.hold(now_ns)
+            self._is_reported = True
             self._report("possible", utterance)
         else:
             self._announce(utterance, now_ns)
@@ -105,12 +107,14 @@ class TurnTaking:
         meaning = self._meaning(utterance, now_ns, final=utterance.text_is_final)
         if meaning is Meaning.NOTHING:
             self._release(now_ns)
+            self._goes_on(utterance)
         return meaning
 
     def tick(self, now_ns: int) -> None:
         """Resume the audio if no words came in time."""
         if self._held is not None and self.is_late(self._held.began_ns, now_ns):
             self._release(now_ns)
+            self._goes_on(self._held)
 
     def is_late(self, since_ns: int, now_ns: int) -> bool:
         """Whether the wait for words has exceeded its limit."""
@@ -137,6 +141,7 @@ class TurnTaking:
             self._continuation.decline(utterance)
         self._release(now_ns)
         self._held, utterance.standing = None, Standing.ANNOUNCED
+        self._is_reported = False
         self._report("real", utterance)
         self._announce(utterance, now_ns)
         return utterance.before is not None
@@ -156,13 +161,18 @@ class TurnTaking:
         """Held speech was nothing."""
         self._release(now_ns)
         self._held = None
-        if not utterance.is_echo:  # else nothing was said of it
-            self._report("false", utterance)
+        self._goes_on(utterance)
 
     def _release(self, now_ns: int) -> None:
         if self._held is not None and self._held.standing is Standing.HELD:
             self._held.standing = Standing.HELD_ALOUD
             self._responses.release(now_ns)
+
+    def _goes_on(self, utterance: Utterance) -> None:
+        """The answer's sound goes on: a client that plays by itself is told, once."""
+        if self._is_reported:
+            self._is_reported = False
+            self._report("false", utterance)
 
     def _meaning(self, utterance: Utterance, now_ns: int, *, final: bool) -> Meaning:
         hearing = utterance.hearing

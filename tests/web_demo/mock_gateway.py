@@ -128,6 +128,7 @@ class MockGateway:
                 Mount("/", StaticFiles(directory=PROJECT_WEB_DIR, html=True)),
             ]
         )
+        self._newest: tuple[asyncio.AbstractEventLoop, WebSocket] | None = None
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
@@ -161,6 +162,14 @@ class MockGateway:
         self._thread.join(START_WITHIN_S)
         self._listener.close()
 
+    def tell(self, *events: Json) -> None:
+        """Sends events to the newest connection, from any thread."""
+        assert self._newest is not None, "no page has connected"
+        loop, ws = self._newest
+        for event in events:
+            sent = asyncio.run_coroutine_threadsafe(ws.send_text(json.dumps(event)), loop)
+            sent.result(START_WITHIN_S)
+
     async def _status(self, _: Request) -> Response:
         return JSONResponse(
             {"engine": self.engine, "model": {"name": "mock"}, "webrtc": self.webrtc}
@@ -169,6 +178,7 @@ class MockGateway:
     async def _converse(self, ws: WebSocket) -> None:
         self.received.models.append(ws.query_params["model"])
         await ws.accept()
+        self._newest = asyncio.get_running_loop(), ws
         with contextlib.suppress(WebSocketDisconnect):
             await _Conversation(self, ws).run()
 

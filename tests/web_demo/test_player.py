@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any, Literal
 
 import pytest
 from playwright.sync_api import Page
 
+from headstart.gateway.protocol.events import Events
+from headstart.gateway.protocol.ids import IdMaker
 from tests.web_demo.conftest import OpenPage
 from tests.web_demo.mock_gateway import MockGateway, Script
 
@@ -43,6 +46,50 @@ def test_speaking_over_it_stops_the_sound(demo: OpenPage, mock: MockGateway) -> 
     (cut,) = mock.received.of_type("conversation.item.truncate")
     assert 0 <= cut["audio_end_ms"] < 5_000
     assert demo.page.locator(".entry.assistant").count() == 1
+
+
+EVENTS = Events(IdMaker())
+
+
+def interruption(state: Literal["possible", "real", "false"]) -> dict[str, Any]:
+    return EVENTS.interruption(state, turn=1, item_id="item_over_it")
+
+
+def stand_still(demo: OpenPage, mock: MockGateway) -> float:
+    """Somebody speaks over an answer of ten seconds. Returns what was played until then."""
+    mock.script = Script(sound_s=10.0)
+    ask(demo)
+    demo.page.wait_for_selector("body[data-sound=playing]")
+    mock.tell(interruption("possible"))
+    demo.page.wait_for_selector("body[data-sound=held]")
+    return played_ms(demo)
+
+
+def test_a_possible_interruption_stops_the_sound_and_a_false_one_lets_it_go_on(
+    demo: OpenPage, mock: MockGateway
+) -> None:
+    """Nothing of the answer is lost, and the server is told of no truncation."""
+    held = stand_still(demo, mock)
+    demo.page.wait_for_timeout(300)
+    assert played_ms(demo) == held
+    mock.tell(interruption("false"))
+    demo.page.wait_for_selector("body[data-sound=quiet]")
+    assert played_ms(demo) == pytest.approx(10_000, abs=21)
+    assert not mock.received.of_type("conversation.item.truncate")
+    assert demo.complaints == []
+
+
+def test_a_real_interruption_cuts_the_answer_where_it_stood_still(
+    demo: OpenPage, mock: MockGateway
+) -> None:
+    """Between the first sound of the person and their words nothing more is played."""
+    held = stand_still(demo, mock)
+    mock.tell(interruption("real"))
+    mock.tell(EVENTS.speech_started("item_over_it", 0))
+    demo.until(lambda: bool(mock.received.of_type("conversation.item.truncate")))
+    (cut,) = mock.received.of_type("conversation.item.truncate")
+    assert cut["audio_end_ms"] == pytest.approx(held, abs=1)
+    assert demo.complaints == []
 
 
 HOLD = """async () => {

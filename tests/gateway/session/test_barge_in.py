@@ -47,6 +47,7 @@ def test_a_cough_during_an_answer_passes() -> None:
     bench.hear(silence_pcm(260))
     bench.hearing("", final=True)
     assert not bench.holds()
+    assert states(bench) == ["possible", "false"]  # as soon as the sound goes on
     bench.hear(silence_pcm(600))
     assert states(bench) == ["possible", "false"]
     assert not [kind for kind in bench.types() if not kind.startswith("gateway.")]
@@ -178,8 +179,10 @@ def test_sound_waits_two_seconds_for_words() -> None:
     bench.tick(300)
     assert not bench.holds()
     assert not bench.commands(api.Cancel)
+    assert states(bench) == ["possible", "false"]
     bench.hearing("wait a moment")
     assert len(bench.commands(api.Cancel)) == 1
+    assert states(bench) == ["possible", "false", "real"]
 
 
 def test_words_that_come_late_are_waited_for() -> None:

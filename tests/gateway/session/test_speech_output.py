@@ -156,6 +156,62 @@ def test_what_was_heard_is_what_was_said() -> None:
     assert not bench.of("error")
 
 
+def test_what_was_never_sent_as_sound_leaves_the_conversation() -> None:
+    """An answer that is interrupted before its first sound: no client has anything to truncate.
+    Neither it, the model nor a later engine keeps a word of it."""
+    bench = SessionBench(speaks=True)
+    bench.client("response.create")
+    generation, item_id = bench.respond_command().generation, bench.respond_command().item_id
+    deltas(bench, generation, *WORDS)
+    bench.hear(clip_pcm("capital.wav")[: 48 * 1500])
+    bench.hearing("What is the")
+    bench.finish(generation, TEXT, api.FinishReason.CANCELLED)
+    (item,) = bench.last("response.done")["response"]["output"]
+    assert (item["status"], item["content"][0]["transcript"]) == ("incomplete", "")
+    assert bench.last("response.output_audio_transcript.done")["transcript"] == ""
+    assert bench.commands(api.RemoveItem) == [api.RemoveItem("sess_test", item_id)]
+    assert not [c for c in bench.commands(api.AddItem) if c.item.item_id == item_id]
+    bench.client("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=0)
+    assert not bench.of("error")
+
+
+@pytest.mark.parametrize(
+    ("sent", "clause_done", "heard"),
+    [
+        (SECOND // 2, False, "It is"),  # of a clause that takes longer, by its ten letters
+        (SECOND, True, "It is big."),
+    ],
+)
+def test_what_was_sent_in_part_ends_with_its_sound(
+    sent: int, clause_done: bool, heard: str
+) -> None:
+    """The client's own truncation may come later, and only shortens it."""
+    bench = SessionBench(speaks=True)
+    bench.client("response.create")
+    generation, item_id = bench.respond_command().generation, bench.respond_command().item_id
+    deltas(bench, generation, *WORDS)
+    bench.voice(SynthesisedAudio("sess_test", generation, 0, bytes(2 * sent)))
+    if clause_done:
+        bench.voice(ClauseDone("sess_test", generation, 0))
+    bench.client("response.cancel")
+    bench.finish(generation, TEXT, api.FinishReason.CANCELLED)
+    assert bench.commands(api.AddItem)[-1].item.parts == (api.Text(heard),)
+    bench.client("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=300)
+    assert bench.commands(api.AddItem)[-1].item.parts == (api.Text("It"),)
+
+
+def test_an_answer_that_lost_its_voice_keeps_its_text() -> None:
+    """It was read, not heard."""
+    bench = SessionBench(speaks=True)
+    bench.client("response.create")
+    generation = bench.respond_command().generation
+    deltas(bench, generation, *WORDS)
+    bench.voice(ClauseDone("sess_test", generation, 0, "no voice"))
+    bench.client("response.cancel")
+    bench.finish(generation, TEXT, api.FinishReason.CANCELLED)
+    assert bench.last("response.output_audio_transcript.done")["transcript"] == TEXT
+
+
 def test_a_truncation_may_come_while_it_is_still_written() -> None:
     """It is settled when the answer's text is known."""
     bench = SessionBench(speaks=True)
