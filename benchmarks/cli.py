@@ -221,6 +221,7 @@ def overlap(
     half: str = typer.Option("held-out", "--half", help="held-out, fresh or development"),
     notes: Path | None = JsonLines,
     words: bool = typer.Option(False, "--words", help="judge the final words only: much faster"),
+    going_on: bool = typer.Option(False, "--going-on", help="by the rule behind an early end"),
     model: str = Small,
     as_json: bool = Json,
 ) -> None:
@@ -235,7 +236,7 @@ def overlap(
         if words:
             benchmark.run_words(half, clips, as_json=as_json)
         else:
-            benchmark.run(model, half, clips, notes, as_json=as_json)
+            benchmark.run(model, half, clips, notes, going_on=going_on, as_json=as_json)
     except (ValueError, OSError, VoiceUnavailable) as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -443,5 +444,5 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     gateway("ws,webrtc", 600, True, as_json)
     dashboard(20.0, 3, 5.0, as_json)
     endpoint([], None, "small", None, False, as_json)
-    overlap(None, "held-out", None, False, "small", as_json)
+    overlap(None, "held-out", None, False, False, "small", as_json)
     voice("joe,espeak", as_json)

@@ -6,13 +6,18 @@ sound: real interruptions, backchannels, noises, and with LIST short recordings 
 rule. Time is the sound's own, plus the processor time of the engine's threads: other processes on
 the machine do not count.
 
+`--going-on` judges by `GOING_ON`, the rule for speech right after an endpoint that can be taken
+back: its "interruptions" take an answer back.
+
 The rule was tuned on the sounds of `--half development`; the other half, with other voices, tells
 what it is worth. `--notes FILE` appends a JSON line per sound. `--words` judges the final words
 only, with `interrupted_plain` for the rule without word probabilities.
 
 Keys: half; `stop_ms_p50`, `stop_ms_p90`: of `interruptions`, from the first loud sample to silence,
 where the server plays (a call: its playout stands still from the first detection on, and is not
-heard again); `announced_ms_p50`: until a client that plays by itself is told;
+heard again); `pausing_stop_ms_p50`: the same of a client that plays by itself and stands still at
+`gateway.interruption`, as our page does, with `CLIENT_MS` for the way to its loudspeaker;
+`announced_ms_p50`: until a stock client, which plays on until then, is told;
 `listening_stopped_share`; `coughs`: coughs that ended the answer. Then `interruptions`, `mixed`,
 `listening`, `noises`, `recordings`; each has `sounds`, `interrupted` (how many ended the answer),
 `which` (those decided wrongly), `held_ms` (median time for which the answer's sound stood still
@@ -42,7 +47,14 @@ from headstart.engine.weights import ensure
 from headstart.gateway import config
 from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.protocol.ids import IdMaker
-from headstart.gateway.session.actions import Action, ClearPlayout, HoldPlayout, SendToEngine
+from headstart.gateway.session.actions import (
+    Action,
+    ClearPlayout,
+    HoldPlayout,
+    Send,
+    SendToEngine,
+)
+from headstart.gateway.session.barge_in import GOING_ON
 from headstart.gateway.session.session import Session
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.tts import synthesiser
@@ -50,11 +62,20 @@ from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
 
 Samples = npt.NDArray[np.int16]
 
+WANTS_INTERRUPTIONS = json.dumps(
+    {
+        "type": "session.update",
+        "session": {"type": "realtime", "gateway": {"events": ["interruption"]}},
+    }
+)
 WANTED = ("interruptions", "mixed", "recordings")
 PACKET_SAMPLES = synthesiser.RATE_HZ // 50
 FRAME_MS = 20  # what the playout has handed over when it is told to stand still
 ANSWER_S = 20
 NS_PER_S = 10**9
+CLIENT_MS = 40
+"""From the server's event to silence in a client: `python -m tests.web_demo.standing_still`
+measures it in Chromium."""
 LOUD_DB = 25.0  # below the loudest window: there the sound has begun
 
 
@@ -68,6 +89,7 @@ class Outcome:
     holds: int = 0
     held_ms: float = 0.0
     stop_ms: float | None = None
+    pausing_ms: float | None = None
     announced_ms: float | None = None
     words: str = ""
     likely: tuple[float, ...] = ()
@@ -81,9 +103,11 @@ class Overlap:
     live: Live
     outcome: Outcome
     answer: Samples | None = None
+    going_on: bool = False
     now_ns: int = 0
     held_since_ns: int | None = None
     stood_still_ns: tuple[int, int] | None = None  # the newest pause of the playout
+    told_possible_ns: int | None = None  # since when a client that obeys stands still
     onset_ns: int = 0
     session: Session = field(init=False)
 
@@ -100,7 +124,10 @@ class Overlap:
             stopwatch=lambda: 0,
             speaks=True,
         )
+        if self.going_on:
+            self.session._turns._rule = GOING_ON
         self._take(self.session.start(0))
+        self._take(self.session.receive_text(WANTS_INTERRUPTIONS, 0))
         self._take(self.session.receive_text('{"type": "response.create"}', 0))
         self._engine()
         silence = np.zeros(ANSWER_S * synthesiser.RATE_HZ, np.int16)
@@ -148,6 +175,10 @@ class Overlap:
             match action:
                 case SendToEngine():
                     self.live.engine.receive(action.command)
+                case Send(event={"type": "gateway.interruption", "state": "possible"}):
+                    self.told_possible_ns = at_ns
+                case Send(event={"type": "gateway.interruption", "state": "false"}):
+                    self.told_possible_ns = None
                 case HoldPlayout(held=True) if not self.outcome.interrupted:
                     self.held_since_ns = at_ns
                     self.outcome.holds += 1
@@ -159,20 +190,28 @@ class Overlap:
                     since_ns, until_ns = self.stood_still_ns or (at_ns, at_ns)
                     silent_ns = since_ns if until_ns == at_ns else at_ns  # else it went on
                     self.outcome.announced_ms = (at_ns - self.onset_ns) / 1e6
+                    told_ns = at_ns if self.told_possible_ns is None else self.told_possible_ns
+                    self.outcome.pausing_ms = (told_ns - self.onset_ns) / 1e6 + CLIENT_MS
                     self.outcome.stop_ms = (silent_ns - self.onset_ns) / 1e6 + FRAME_MS
                 case _:
                     pass
 
 
 def run(
-    model: str, half: str, recordings: Path | None, notes: Path | None, *, as_json: bool
+    model: str,
+    half: str,
+    recordings: Path | None,
+    notes: Path | None,
+    *,
+    going_on: bool,
+    as_json: bool,
 ) -> None:
     """Measure and report. Raises `VoiceUnavailable`, and ValueError for a wrong LIST."""
     lines = read_list(recordings) if recordings is not None else ()
     live = Live(model)
     outcomes: dict[str, list[Outcome]] = defaultdict(list)
     for heard in overlap_sounds.sounds(half, lines):
-        overlap = Overlap(live, Outcome(heard.name))
+        overlap = Overlap(live, Outcome(heard.name), going_on=going_on)
         overlap.hear(heard.sound)
         overlap.end()
         outcomes[heard.kind].append(overlap.outcome)
@@ -180,7 +219,8 @@ def run(
         if notes is not None:
             with notes.open("a") as file:
                 file.write(json.dumps({"kind": heard.kind} | asdict(overlap.outcome)) + "\n")
-    result: dict[str, Any] = {"model": model, "half": half} | _score(outcomes)
+    rule = "going on" if going_on else "interruption"
+    result: dict[str, Any] = {"model": model, "half": half, "rule": rule} | _score(outcomes)
     for kind, those in outcomes.items():
         result[kind] = _summed(those, wanted=kind in WANTED)
     report.finish("overlap", result, as_json=as_json)
@@ -211,7 +251,7 @@ def onset_samples(sound: Samples) -> int:
 
 
 def _score(outcomes: dict[str, list[Outcome]]) -> dict[str, Any]:
-    """What the whole is worth, in five numbers."""
+    """What the whole is worth, in a few numbers."""
     meant = [outcome for outcome in outcomes["interruptions"] if outcome.interrupted]
     stop_ms = [outcome.stop_ms for outcome in meant if outcome.stop_ms is not None]
     listening = outcomes["listening"]
@@ -220,6 +260,7 @@ def _score(outcomes: dict[str, list[Outcome]]) -> dict[str, Any]:
     return {
         "stop_ms_p50": _median(stop_ms),
         "stop_ms_p90": round(report.percentile(stop_ms, 90), 1) if stop_ms else None,
+        "pausing_stop_ms_p50": _median([outcome.pausing_ms for outcome in meant]),
         "announced_ms_p50": _median([outcome.announced_ms for outcome in meant]),
         "listening_stopped_share": round(stopped / len(listening), 4) if listening else None,
         "coughs": sum(outcome.interrupted for outcome in coughs),

@@ -63,12 +63,15 @@ SPECULATE = api.Sampling(max_tokens=1)  # only the answer's beginning is needed
 @dataclass
 class Asked:
     """The model's word in a pause. `took_ms`: the processor time on one thread, halved, which is
-    about what two idle cores need. `probability` None: there were no words."""
+    about what two idle cores need. `probability` None: there were no words. `likely`: of each word,
+    the recogniser's probability; `marked`: the model's of a mark behind the last one."""
 
     at_ms: int
     probability: float | None
     words: str
     took_ms: float
+    likely: tuple[float, ...] = ()
+    marked: float | None = None
 
 
 @dataclass
@@ -107,10 +110,14 @@ class RecordedTurn:
     @classmethod
     def of_json(cls, record: dict[str, Any]) -> RecordedTurn:
         pauses = [
-            Paused(**{**pause, "asked": [Asked(**one) for one in pause["asked"]]})
+            Paused(**{**pause, "asked": [_asked_of(one) for one in pause["asked"]]})
             for pause in record["pauses"]
         ]
         return cls(**{**record, "pauses": pauses, "pauses_ms": tuple(record["pauses_ms"])})
+
+
+def _asked_of(record: dict[str, Any]) -> Asked:
+    return Asked(**{**record, "likely": tuple(record.get("likely", ()))})
 
 
 class _Notes(EndpointPolicy):
@@ -212,13 +219,15 @@ class Recorder:
         at_ms = engine_samples_to_ms(notes.silence_samples)
         last = paused.asked[-1] if paused.asked else Asked(0, None, "", 0.0)
         probability, words = last.probability, last.words  # not asked again about the same words
+        likely, marked = last.likely, last.marked
         for event in events:
             match event:
                 case api.EndOfMessage():
-                    probability = event.probability
+                    probability, marked = event.probability, event.mark_probability
                 case api.Hearing():
                     words = event.committed + event.tentative
-        paused.asked.append(Asked(at_ms, probability, words, took_ms))
+                    likely = tuple(round(one, 4) for one in event.likely)
+        paused.asked.append(Asked(at_ms, probability, words, took_ms, likely, marked))
         self._live.run()
 
 

@@ -6,8 +6,9 @@ between the marks; each speaker has a pace, and the pauses vary about it. Record
 taken as they are, with their own pauses. A part of the turns has noise over it, from before the
 first word until long after the last one.
 
-Two halves: "choose" and "report" have no voice and no sentence in common. Seeded: the same voices
-give the same turns.
+"choose", "report" and "fresh" have no voice and no sentence in common. "report" was seen when the
+first policies were chosen; "fresh" was made later, and not looked at until a policy stood. Seeded:
+the same voices give the same turns.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from headstart.benchmarks.voices import Line, Samples, Say
 from headstart.gateway.audio.clock import CLIENT_RATE_HZ as RATE_HZ
 
 SAID = Path(__file__).with_name("people_said.toml")
-CHOOSE, REPORT = "choose", "report"
-HALVES = (CHOOSE, REPORT)
+CHOOSE, REPORT, FRESH = "choose", "report", "fresh"
+HALVES = (CHOOSE, REPORT, FRESH)
 VOICES = {
     CHOOSE: (
         "joe",
@@ -41,6 +42,12 @@ VOICES = {
         "flite rms",
         "flite kal16",
         "espeak en-gb+f3",
+    ),
+    FRESH: (
+        "kokoro jf_gongitsune",
+        "kokoro jf_tebukuro",
+        "festival ked_diphone",
+        "espeak en-gb-scotland+m4",
     ),
 }
 TURNS_OF_A_VOICE = 20

@@ -19,7 +19,12 @@ from itertools import groupby
 
 from headstart.benchmarks.pause_record import Asked, Paused, RecordedTurn
 from headstart.gateway.audio.clock import engine_samples_to_exact_ms, ms_to_engine_samples
-from headstart.gateway.audio.endpointing import EndpointPolicy, EndpointVerdict, Pause
+from headstart.gateway.audio.endpointing import (
+    EndpointPolicy,
+    EndpointVerdict,
+    Pause,
+    mean_probability,
+)
 from headstart.gateway.audio.open_utterance import CONTINUES_WITHIN_MS
 from headstart.gateway.audio.vad import WINDOW_SAMPLES
 
@@ -118,7 +123,14 @@ def _end_of(policy: EndpointPolicy, pause: Paused, sofar: _Sofar) -> _End | None
             pause.smart_turn if silence >= ms_to_engine_samples(SMART_TURN_KNOWN_MS) else None
         )
         now = HeardPause(
-            silence, pause.speech_samples, word.probability, len(known), word.words, smart_turn
+            silence,
+            pause.speech_samples,
+            word.probability,
+            len(known),
+            word.words,
+            mean_probability(word.likely),
+            word.marked,
+            smart_turn,
         )
         verdict = policy.judge(now)
         is_first = verdict is not EndpointVerdict.WAIT and not known

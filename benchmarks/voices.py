@@ -1,8 +1,9 @@
 """A set of voices for benchmarks, so that what is tuned on one voice is tested on others.
 
 joe, and Kokoro's (neural, of real people; their English has an accent); eSpeak NG's (by rules); and
-Flite's (units of recordings) if the system has it (Debian's `flite`). A hum has no spelling that a
-voice could read ("em em aitch…"), so a line may give its phonemes in IPA instead.
+Flite's and Festival's (units of recordings) if the system has them (Debian's `flite`, `festival`
+with `festvox-kdlpc16k`). A hum has no spelling that a voice could read ("em em aitch…"), so a line
+may give its phonemes in IPA instead.
 """
 
 # ruff: noqa: RUF001  (IPA)
@@ -62,7 +63,9 @@ def cast(names: tuple[str, ...]) -> Iterator[tuple[str, Say]]:
                 yield name, _espeak(voice)
             case "flite" if shutil.which("flite"):
                 yield name, _flite(voice)
-            case "flite":
+            case "festival" if shutil.which("text2wave"):
+                yield name, _festival(voice)
+            case "flite" | "festival":
                 continue
             case _:
                 raise VoiceUnavailable(f"there is no voice {name!r}")
@@ -128,6 +131,20 @@ def _espeak(voice: str) -> Say:
             return np.empty(0, np.int16)
         library.espeak_SetVoiceByName(voice.encode())
         return _level(np.concatenate(list(espeak.speak(line.text, 1.0))))
+
+    return say
+
+
+def _festival(voice: str) -> Say:
+    def say(line: Line) -> Samples:
+        if line.phonemes:
+            return np.empty(0, np.int16)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "said.wav"
+            command = ["text2wave", "-eval", f"(voice_{voice})", "-o", str(path)]
+            said = line.text.replace("\N{HORIZONTAL ELLIPSIS}", "...").encode("ascii", "ignore")
+            subprocess.run(command, input=said, check=True, capture_output=True, timeout=60)
+            return _level(load_s16(path, RATE_HZ))
 
     return say
 

@@ -167,12 +167,16 @@ class EndOfMessage(Message, frozen=True, tag="end_of_message"):
     """The language model's estimate, at a short silence, that the user has finished.
 
     `probability`: of the token that ends a user's message, right behind the words so far.
+    `mark_probability`: where the words end with a mark (. ? !), how likely the model itself finds
+    one there, or the end. The recogniser ends "Put milk." and "What is the capital of?" with a mark
+    too, and behind it the end is likely. None: there is no mark, or nothing is known of it.
     """
 
     session: str
     ref: TurnRef
     at_sample: int
     probability: float
+    mark_probability: float | None = None
 
 
 class Heard(Message, frozen=True, tag="heard"):

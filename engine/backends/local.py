@@ -28,7 +28,8 @@ class StepRunner(Protocol):
 
 class LocalBackend:
     """`headstart.engine.engine.Backend` over our decoder. `end_token`: closes a user's message;
-    None for a template that closes none. `clock` is `time.monotonic_ns`."""
+    None for a template that closes none. `marks`: the tokens that end a sentence. `clock` is
+    `time.monotonic_ns`."""
 
     def __init__(
         self,
@@ -37,12 +38,14 @@ class LocalBackend:
         admission: AdmissionController,
         end_token: int | None,
         clock: Callable[[], int],
+        marks: frozenset[int] = frozenset(),
     ) -> None:
         self.runner = runner
         self._scheduler = scheduler
         self._admission = admission
         self._end_token = end_token
         self._clock = clock
+        self._marks = marks
 
     def move(self, move: KvMove) -> None:
         self.runner.move(move)
@@ -66,7 +69,7 @@ class LocalBackend:
         now_ns = self._clock()
         requests = [request for request in _requests(sessions) if request.stream.pending]
         for request in requests:  # reuse what another session has computed meanwhile
-            request.stream.adopt(until=request.probe)
+            request.stream.adopt(until=None if request.probe is None else max(request.probe - 1, 0))
         refused = self._refuse(requests, sessions, now_ns)
         requests = [request for request in requests if request.stream not in refused]
         return self._scheduler.plan(requests, now_ns)
@@ -94,13 +97,24 @@ class LocalBackend:
                 self._admission.touch(session.name, ended_ns)
                 session.prefilled(began_ns, ended_ns)
             if session.stream in result.probed and self._end_token is not None:
-                logits = result.probed[session.stream]
-                session.report_end(float(logits.softmax(dim=-1)[self._end_token]))
+                self._report_end(session, result, self._end_token)
             for answer in session.answers():
                 if answer.stream in in_step:
                     self._advance(session, answer, result, began_ns, ended_ns)
             if session.stream in result.refused and session.answer is None:
                 session.drop_pending(result.refused[session.stream])
+
+    def _report_end(self, session: Session, result: StepResult, end_token: int) -> None:
+        """Report how likely the message ends behind its words, and, where these end with a mark,
+        how likely that mark was, or the end, behind the last word."""
+        stream, answer = session.stream, session.answer
+        ends = float(result.probed[stream].softmax(dim=-1)[end_token])
+        marked = None
+        if answer is not None and answer.probe is not None and stream in result.before:
+            if stream.tokens[answer.probe] in self._marks:
+                before = result.before[stream].softmax(dim=-1)
+                marked = min(1.0, float(before[[*self._marks, end_token]].sum()))
+        session.report_end(ends, marked)
 
     def _advance(
         self, session: Session, answer: Answer, result: StepResult, began_ns: int, ended_ns: int

@@ -27,6 +27,8 @@ _QWEN2_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
+MARKS = (".", "?", "!", "...", "\N{HORIZONTAL ELLIPSIS}", "\N{IDEOGRAPHIC FULL STOP}")
+BEHIND_MARKS = ("", "\n", "\n\n", '"', ")")
 PRE_TOKENIZERS = ("qwen2", "smollm")
 
 
@@ -149,6 +151,12 @@ class Tokenizer:
         """Text of `tokens`; invalid UTF-8 becomes U+FFFD."""
         spelled = b"".join(self.token_bytes(token, special=special) for token in tokens)
         return spelled.decode("utf-8", errors="replace")
+
+    def mark_tokens(self) -> frozenset[int]:
+        """The single tokens of marks that end a sentence, with a quote or line ends behind them."""
+        spelled = (mark + rest for mark in MARKS for rest in BEHIND_MARKS)
+        encoded = (self.encode(text) for text in spelled)
+        return frozenset(ids[0] for ids in encoded if len(ids) == 1)
 
     def stream_decoder(self) -> StreamingDecoder:
         return StreamingDecoder(self)

@@ -160,10 +160,11 @@ def _parts(
     admission = admission_over(model.cache, model.pool, config)
     end = next(iter(model.chat.user_close), None)
     scheduler = Scheduler(config.token_budget)
+    marks = model.tokenizer.mark_tokens()
     return EngineParts(
         services=services,
         pool=model.pool,
-        backend=LocalBackend(model.runner, scheduler, admission, end, time.monotonic_ns),
+        backend=LocalBackend(model.runner, scheduler, admission, end, time.monotonic_ns, marks),
         admission=admission,
         new_stream=model.new_stream,
         clock=time.monotonic_ns,

@@ -142,10 +142,11 @@ def _parts(
     admission = admission_over(cache, pool, config)
     runner, scheduler = Runner(model.decoder, cache), Scheduler(config.token_budget)
     end = next(iter(words.chat.user_close), None)
+    marks = words.tokenizer.mark_tokens()
     return EngineParts(
         services=services,
         pool=pool,
-        backend=LocalBackend(runner, scheduler, admission, end, time.monotonic_ns),
+        backend=LocalBackend(runner, scheduler, admission, end, time.monotonic_ns, marks),
         admission=admission,
         new_stream=lambda name: Stream(
             name, pool, vocab_size, context_tokens, model.new_positions(), reach

@@ -24,12 +24,14 @@ class StepResult:
     """The result of a step.
 
     `logits`: fp32 [vocab_size] behind the last token of each stream whose work wanted them.
-    `probed`: fp32 [vocab_size] at a stream's probe index. `refused`: streams for which the cache
-    had no room; they have not changed.
+    `probed`: fp32 [vocab_size] at a stream's probe index; `before`: at the index before it, where
+    the same step computed that. `refused`: streams for which the cache had no room; they have not
+    changed.
     """
 
     logits: dict[Stream, Tensor] = field(default_factory=dict)
     probed: dict[Stream, Tensor] = field(default_factory=dict)
+    before: dict[Stream, Tensor] = field(default_factory=dict)
     refused: dict[Stream, CacheFull] = field(default_factory=dict)
 
 
@@ -64,6 +66,7 @@ class Runner:
         return StepResult(
             {stream: row_of[row] for stream, row in wanted.last.items()},
             {stream: row_of[row] for stream, row in wanted.probed.items()},
+            {stream: row_of[row] for stream, row in wanted.before.items()},
             refused,
         )
 
@@ -142,13 +145,14 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Rows of a batch whose logits are wanted; a stream's two may be the same row."""
+    """Rows of a batch whose logits are wanted; a stream's may be the same row."""
 
     last: dict[Stream, int] = field(default_factory=dict)
     probed: dict[Stream, int] = field(default_factory=dict)
+    before: dict[Stream, int] = field(default_factory=dict)
 
     def rows(self) -> list[int]:
-        return [*self.last.values(), *self.probed.values()]
+        return [*self.last.values(), *self.probed.values(), *self.before.values()]
 
 
 def _wanted(works: Sequence[Work]) -> _Wanted:
@@ -160,6 +164,8 @@ def _wanted(works: Sequence[Work]) -> _Wanted:
             wanted.last[work.stream] = end - 1
         if work.probe_row is not None:
             wanted.probed[work.stream] = start + work.probe_row
+            if work.probe_row > 0:
+                wanted.before[work.stream] = start + work.probe_row - 1
         start = end
     return wanted
 

@@ -130,6 +130,11 @@ class Answer:
         )
 
     @property
+    def probes_from(self) -> int | None:
+        """The first stream index whose logits are wanted."""
+        return None if self.probe is None else max(self.probe - 1, 0)
+
+    @property
     def speculative(self) -> bool:
         return self.generation is None
 
@@ -193,15 +198,16 @@ class Answer:
             self.stream.recompute(len(self.stream) - 1)
 
     def probe_end(self, chat: Chat) -> None:
-        """Also compute logits behind the last word: the probability that the message ends there.
+        """Also compute logits behind the last word and before its last token: the probability that
+        the message ends there, and that of the mark which ends its sentence.
 
-        That word's K/V are recomputed, in a step that runs anyway. Does nothing for a template that
+        The K/V of both are recomputed, in a step that runs anyway. Does nothing for a template that
         closes no messages.
         """
         if not chat.user_close:
             return
         self.probe = len(self.prompt.ids) - len(chat.user_close) - len(chat.assistant_open) - 1
-        self.stream.recompute(self.probe)
+        self.stream.recompute(self.probes_from)
 
     def unsent(self) -> str:
         """Text that may be sent now; none while speculative."""

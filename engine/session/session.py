@@ -315,8 +315,9 @@ class Session:
         if self.conversation.utterance is not None and self.answer is None:
             self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
 
-    def report_end(self, probability: float) -> None:
-        """Report the probability that the message ends behind the present words."""
+    def report_end(self, probability: float, mark_probability: float | None = None) -> None:
+        """Report the probability that the message ends behind the present words, and that of the
+        mark with which they end."""
         utterance = self.conversation.utterance
         if utterance is None:
             return
@@ -326,6 +327,7 @@ class Session:
                 ref=utterance.ref,
                 at_sample=utterance.start_sample + utterance.samples,
                 probability=probability,
+                mark_probability=mark_probability,
             )
         )
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -67,6 +68,10 @@ class Pause:
     end_probability: float | None = None
     checks: int = 0  # hushes and rechecks of this pause so far
     words: str = ""  # recognised so far, known with `end_probability`
+    # The recogniser's probability of a word, geometric mean of the first ones; None: not known.
+    word_probability: float | None = None
+    # The language model's, that a mark ends the sentence behind the last word; None: not known.
+    mark_probability: float | None = None
 
 
 class EndpointPolicy(ABC):
@@ -272,6 +277,7 @@ class EagerSettings:
     unfinished_factor: float = 3.0
     short_factor: float = 3.0
     list_factor: float = 1.5
+    least_likely: float = 0.0
     revocable_ms: int = 1500
 
     def __post_init__(self) -> None:
@@ -325,11 +331,18 @@ class EagerSilence(EndpointPolicy):
     def revocable_ms(self) -> int:
         return self.settings.revocable_ms
 
-    def silence_ms(self, end_probability: float | None, words: str = "") -> int:
+    def silence_ms(
+        self,
+        end_probability: float | None,
+        words: str = "",
+        word_probability: float | None = None,
+    ) -> int:
         """The silence that ends a turn after a message with these words and end probability."""
         base_ms, ours = self._adaptive.silence_ms, self.settings
         if end_probability is None:
             return max(base_ms, DEFAULT_SILENCE_MS)
+        if self._is_nonsense(word_probability):
+            return base_ms
         if self._breaks_off(end_probability, words):
             return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
         if self._continued and not is_question(words):
@@ -347,7 +360,7 @@ class EagerSilence(EndpointPolicy):
     def judge(self, pause: Pause) -> EndpointVerdict:
         if self._is_over:
             self._is_over = self._continued = False
-        silence_ms = self.silence_ms(pause.end_probability, pause.words)
+        silence_ms = self.silence_ms(pause.end_probability, pause.words, pause.word_probability)
         verdict = FixedSilence(silence_ms, self.settings.hush_ms).judge(pause)
         if verdict is EndpointVerdict.END:
             self._ended(early=silence_ms < self._adaptive.silence_ms)
@@ -355,8 +368,10 @@ class EagerSilence(EndpointPolicy):
         once_more = pause.checks == 1 and pause.silence_samples >= ms_to_engine_samples(
             ASK_AGAIN_MS
         )
-        breaks_off = pause.end_probability is not None and self._breaks_off(
-            pause.end_probability, pause.words
+        breaks_off = (
+            pause.end_probability is not None
+            and not self._is_nonsense(pause.word_probability)
+            and self._breaks_off(pause.end_probability, pause.words)
         )
         return (
             EndpointVerdict.RECHECK
@@ -379,6 +394,9 @@ class EagerSilence(EndpointPolicy):
         return end_probability < self.settings.unfinished_below or is_unfinished(
             words, self._expected
         )
+
+    def _is_nonsense(self, word_probability: float | None) -> bool:
+        return word_probability is not None and word_probability < self.settings.least_likely
 
     def _ended(self, *, early: bool) -> None:
         """The turn ends. The end before, if nobody took it back, has held."""
@@ -425,6 +443,13 @@ def eager(
     """The policy `eager`. Raises ValueError for an unknown eagerness."""
     wanted = _eagerness(eagerness)
     return EagerSilence(pace or PauseStatistics(), wanted.silence_ms, wanted.most_ms, settings)
+
+
+def mean_probability(likely: Sequence[float]) -> float | None:
+    """The geometric mean of words' probabilities; None: none are known."""
+    if not likely:
+        return None
+    return math.exp(sum(math.log(max(one, 1e-6)) for one in likely) / len(likely))
 
 
 def _eagerness(name: str) -> Eagerness:

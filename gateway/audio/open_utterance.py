@@ -82,6 +82,8 @@ class OpenUtterance:
     end_probability: float | None = None
     checks: int = 0  # hushes and rechecks of this pause
     words: str = ""  # that `end_probability` is for
+    word_probability: float | None = None  # of these
+    mark_probability: float | None = None
 
 
 class Pauses:

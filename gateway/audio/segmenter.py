@@ -206,11 +206,20 @@ class SpeechSegmenter:
         self._trim()
         return events
 
-    def set_end_probability(self, ref: TurnRef, end_probability: float, words: str = "") -> None:
-        """The language model's end probability for the pause of `ref`, and the words that it is
-        for; ignored if too late."""
-        if self._open is not None and self._open.hushed and self._open.ref == ref:
-            self._open.end_probability, self._open.words = end_probability, words
+    def set_end_probability(
+        self,
+        ref: TurnRef,
+        end_probability: float,
+        words: str = "",
+        word_probability: float | None = None,
+        mark_probability: float | None = None,
+    ) -> None:
+        """What is known of the pause of `ref` (`Pause`): the language model's end probability, the
+        words that it is for, and how likely these and their mark are; ignored if too late."""
+        known = self._open
+        if known is not None and known.hushed and known.ref == ref:
+            known.end_probability, known.words = end_probability, words
+            known.word_probability, known.mark_probability = word_probability, mark_probability
 
     def answered(self, text: str) -> None:
         """The assistant's message that the next turn replies to."""
@@ -303,8 +312,15 @@ class SpeechSegmenter:
     ) -> None:
         silence, speech = now - self._gate.speech_end, self._gate.speech_samples
         self._pauses.add_silence(silence)
-        known = utterance.end_probability, utterance.checks, utterance.words
-        pause = Pause(silence, speech, *known)
+        pause = Pause(
+            silence,
+            speech,
+            utterance.end_probability,
+            utterance.checks,
+            utterance.words,
+            utterance.word_probability,
+            utterance.mark_probability,
+        )
         verdict = detection.endpoint.judge(pause)
         if verdict is EndpointVerdict.WAIT:
             return
@@ -338,6 +354,7 @@ class SpeechSegmenter:
     def _resume(self, events: _Events, utterance: OpenUtterance, now: int) -> None:
         utterance.hushed, utterance.end_probability, utterance.checks = False, None, 0
         utterance.words = ""
+        utterance.word_probability = utterance.mark_probability = None
         utterance.ref = TurnRef(utterance.ref.turn, utterance.ref.revision + 1)
         events.append(SpeechResumed(utterance.ref, now))
 

@@ -1,5 +1,6 @@
-"""Words that show that a message goes on: fillers, conjunctions, answers that are too short for what
-was asked, and lists that lack their last item. Of the languages that the recogniser knows best."""
+"""Words that show that a message goes on: fillers, conjunctions, answers that are too short for
+what was asked, and lists that lack their last item. Of the languages that the recogniser knows
+best."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from headstart.gateway.audio.clock import (
     engine_samples_to_exact_ms,
     engine_samples_to_ms,
 )
-from headstart.gateway.audio.endpointing import PauseStatistics
+from headstart.gateway.audio.endpointing import PauseStatistics, mean_probability
 from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.audio.segmenter import (
     Detection,
@@ -349,7 +349,12 @@ class InputSpeech:
         """At a short pause: the model's probability that the user has finished."""
         utterance = self._utterance(event.ref.turn)
         words = "" if utterance is None else utterance.text
-        self._segmenter.set_end_probability(event.ref, event.probability, words)
+        hearing = None if utterance is None else utterance.hearing
+        mark = event.mark_probability
+        word_probability = None if hearing is None else mean_probability(hearing.likely)
+        self._segmenter.set_end_probability(
+            event.ref, event.probability, words, word_probability, mark
+        )
         if utterance is None:
             return
         context = self._context
