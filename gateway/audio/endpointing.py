@@ -262,9 +262,16 @@ class EagerSettings:
     probability lacks to 1: after questions a few thousandths, after requests and items of a list a
     few hundredths, after statements a third. Up to `sure_doubt` it ends after `early_ms`; from
     `usual_doubt` on after the adaptive silence; in between, the wait grows with the doubt's
-    logarithm. Each early end taken back multiplies the doubt by `caution_factor`. Where the message
-    breaks off (a probability below `unfinished_below`), the wait is `unfinished_factor` times the
-    adaptive silence. `revocable_ms`: how long an end can be taken back.
+    logarithm. Each early end taken back multiplies the doubt by `caution_factor`, and a message that
+    may begin a list by `short_factor`. A message that was answered too early ends no sooner than
+    after the adaptive silence; behind an item of a list that is not the last, after `list_factor`
+    times that.
+
+    Where the message breaks off, the wait is `unfinished_factor` times the adaptive silence: an end
+    probability below `unfinished_below`, or a mark that the recogniser put behind words where the
+    model finds one less likely than `unmarked_below` ("Put milk.", "What is the capital of?").
+    Words less likely than `least_likely` are nonsense, and nothing that they break off counts.
+    `revocable_ms`: how long an end can be taken back.
 
     """
 
@@ -275,9 +282,10 @@ class EagerSettings:
     caution_factor: float = 4.0
     unfinished_below: float = 0.01
     unfinished_factor: float = 3.0
+    unmarked_below: float = 0.002
+    least_likely: float = 0.0
     short_factor: float = 3.0
     list_factor: float = 1.5
-    least_likely: float = 0.0
     revocable_ms: int = 1500
 
     def __post_init__(self) -> None:
@@ -301,7 +309,8 @@ class EagerSilence(EndpointPolicy):
     """Ends early where the message reads as whole, and where it does not, as `SemanticSilence`.
 
     Words that break off ("um", "and", a comma) count as an unfinished message, and so do fewer
-    digits than a number has that the assistant asked for. The model is asked at the hush, and again
+    digits than a number has that the assistant asked for, and words behind which the model finds a
+    full stop improbable. The model is asked at the hush, and again
     after `ASK_AGAIN_MS`.
 
     """
@@ -331,25 +340,20 @@ class EagerSilence(EndpointPolicy):
     def revocable_ms(self) -> int:
         return self.settings.revocable_ms
 
-    def silence_ms(
-        self,
-        end_probability: float | None,
-        words: str = "",
-        word_probability: float | None = None,
-    ) -> int:
-        """The silence that ends a turn after a message with these words and end probability."""
+    def silence_ms(self, pause: Pause) -> int:
+        """The silence that ends the turn, by what is known of the message in this pause."""
         base_ms, ours = self._adaptive.silence_ms, self.settings
-        if end_probability is None:
+        if pause.end_probability is None:
             return max(base_ms, DEFAULT_SILENCE_MS)
-        if self._is_nonsense(word_probability):
+        if self._is_nonsense(pause):
             return base_ms
-        if self._breaks_off(end_probability, words):
+        if self._breaks_off(pause):
             return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
-        if self._continued and not is_question(words):
-            factor = ours.list_factor if is_open_list(words) else 1.0
+        if self._continued and not is_question(pause.words):
+            factor = ours.list_factor if is_open_list(pause.words) else 1.0
             return max(base_ms, min(round(factor * base_ms), self._most_ms))
-        doubt = (1 - end_probability) * ours.caution_factor**self._pace.caution
-        if may_begin_list(words):
+        doubt = (1 - pause.end_probability) * ours.caution_factor**self._pace.caution
+        if may_begin_list(pause.words):
             doubt *= ours.short_factor
         if doubt <= ours.sure_doubt:
             return min(ours.early_ms, base_ms)
@@ -360,7 +364,7 @@ class EagerSilence(EndpointPolicy):
     def judge(self, pause: Pause) -> EndpointVerdict:
         if self._is_over:
             self._is_over = self._continued = False
-        silence_ms = self.silence_ms(pause.end_probability, pause.words, pause.word_probability)
+        silence_ms = self.silence_ms(pause)
         verdict = FixedSilence(silence_ms, self.settings.hush_ms).judge(pause)
         if verdict is EndpointVerdict.END:
             self._ended(early=silence_ms < self._adaptive.silence_ms)
@@ -368,11 +372,7 @@ class EagerSilence(EndpointPolicy):
         once_more = pause.checks == 1 and pause.silence_samples >= ms_to_engine_samples(
             ASK_AGAIN_MS
         )
-        breaks_off = (
-            pause.end_probability is not None
-            and not self._is_nonsense(pause.word_probability)
-            and self._breaks_off(pause.end_probability, pause.words)
-        )
+        breaks_off = self._breaks_off(pause) and not self._is_nonsense(pause)
         return (
             EndpointVerdict.RECHECK
             if verdict is EndpointVerdict.HUSH and breaks_off and once_more
@@ -390,13 +390,19 @@ class EagerSilence(EndpointPolicy):
     def answered(self, text: str) -> None:
         self._expected = expected_by(text)
 
-    def _breaks_off(self, end_probability: float, words: str) -> bool:
-        return end_probability < self.settings.unfinished_below or is_unfinished(
-            words, self._expected
-        )
+    def _breaks_off(self, pause: Pause) -> bool:
+        ours, marked = self.settings, pause.mark_probability
+        if pause.end_probability is None:
+            return False
+        if pause.end_probability < ours.unfinished_below:
+            return True
+        if marked is not None and marked < ours.unmarked_below:
+            return True
+        return is_unfinished(pause.words, self._expected)
 
-    def _is_nonsense(self, word_probability: float | None) -> bool:
-        return word_probability is not None and word_probability < self.settings.least_likely
+    def _is_nonsense(self, pause: Pause) -> bool:
+        likely = pause.word_probability
+        return likely is not None and likely < self.settings.least_likely
 
     def _ended(self, *, early: bool) -> None:
         """The turn ends. The end before, if nobody took it back, has held."""

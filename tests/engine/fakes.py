@@ -153,6 +153,8 @@ class FakeRunner:
             if work.probe_row is not None:
                 place = stream.kv_len - work.num_scheduled_tokens + work.probe_row
                 result.probed[stream] = self._behind_a_word(stream.tokens[: place + 1])
+                if work.probe_row > 0:
+                    result.before[stream] = self._behind_a_word(stream.tokens[:place])
         return result
 
     def move(self, move: KvMove) -> None:
@@ -240,7 +242,10 @@ class Bench:
 
     def make_backend(self, limit: int) -> tuple[Backend, NewStream]:
         """The backend, and what makes its streams."""
-        backend = LocalBackend(self.runner, Scheduler(64), self.admission, USER_END, self._clock)
+        marks = frozenset({ord(".")})
+        backend = LocalBackend(
+            self.runner, Scheduler(64), self.admission, USER_END, self._clock, marks
+        )
         return backend, lambda name: Stream(name, self.pool, VOCAB, limit)
 
     def close(self) -> None:

@@ -85,9 +85,25 @@ def test_a_hush_tells_how_likely_the_message_is_over() -> None:
         (event,) = bench.of(api.EndOfMessage)
         assert isinstance(event, api.EndOfMessage)
         assert event.probability == pytest.approx(likely)
+        assert event.mark_probability is None
         assert (event.ref, event.at_sample) == (api.TurnRef(1), words * WORD_SAMPLES)
         stream = bench.engine.sessions["s"].stream
         assert stream.prefilled_tokens - stream.rolled_back_kv_tokens - stream.kv_len <= 1
+
+
+@pytest.mark.our_decoder
+@pytest.mark.parametrize(("script", "marked"), [("in france.", 0.99), ("be of.", 0.01)])
+def test_a_hush_tells_how_likely_the_mark_was(script: str, marked: float) -> None:
+    """Behind the last word, before the recogniser's full stop: a mark or the end."""
+    bench = Bench(script=script)
+    bench.open()
+    bench.say(words=2)
+    bench.tell(api.Hush("s", api.TurnRef(1), 2 * WORD_SAMPLES, api.Sampling()))
+    bench.run()
+    (event,) = bench.of(api.EndOfMessage)
+    assert isinstance(event, api.EndOfMessage)
+    assert event.probability == pytest.approx(0.01)  # as the fake has it behind a full stop
+    assert event.mark_probability == pytest.approx(marked)
 
 
 def test_silence_without_words_has_no_end_to_tell() -> None:

@@ -48,7 +48,7 @@ def is_joined(bench: SessionBench) -> bool:
     return isinstance(newest, api.ContinueSpeech)
 
 
-def end(bench: SessionBench, words: str, probability: float = 0.9) -> None:
+def end(bench: SessionBench, words: str, probability: float = 0.98) -> None:
     """A pause behind words that read as whole, until the turn ends: before 300 ms of it, where no
     end was taken back yet."""
     before = len(bench.commands(api.EndSpeech))

@@ -193,3 +193,7 @@ def test_probed_logits_are_those_of_that_place(
     result = model.runner.step(Plan((Work(fresh_stream, 7, True, 0, probe_row=row),)))
     assert torch.equal(result.logits[fresh_stream], logits_at_once(model, tokens))
     assert torch.equal(result.probed[fresh_stream], logits_at_once(model, tokens[: row + 1]))
+    if row:
+        assert torch.equal(result.before[fresh_stream], logits_at_once(model, tokens[:row]))
+    else:
+        assert fresh_stream not in result.before

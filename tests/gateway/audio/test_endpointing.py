@@ -41,6 +41,13 @@ def after(
     return policy.judge(Pause(silence, speech, probability, checks, words))
 
 
+def wait_ms(
+    policy: EagerSilence, probability: float | None, words: str = "", **known: float
+) -> int:
+    """The silence that ends a turn of these words. `known`: further fields of `Pause`."""
+    return policy.silence_ms(Pause(0, 0, probability, words=words, **known))
+
+
 def paced(*pauses_ms: int) -> PauseStatistics:
     pace = PauseStatistics()
     for pause_ms in pauses_ms:
@@ -159,9 +166,9 @@ def test_a_whole_message_ends_early() -> None:
     much later; not knowing is no reason to be quick."""
     policy, patient = eager("auto"), semantic("auto")
     assert end_ms(policy, OVER) == EagerSettings().early_ms == 240
-    assert policy.silence_ms(UNSURE) == patient.silence_ms(UNSURE)
-    assert policy.silence_ms(BREAKS_OFF) == patient.silence_ms(BREAKS_OFF)
-    assert policy.silence_ms(None) >= 500
+    assert wait_ms(policy, UNSURE) == patient.silence_ms(UNSURE)
+    assert wait_ms(policy, BREAKS_OFF) == patient.silence_ms(BREAKS_OFF)
+    assert wait_ms(policy, None) >= 500
 
 
 @given(st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 4))
@@ -172,8 +179,8 @@ def test_more_doubt_is_never_quicker(one: float, other: float, revocations: int)
         end_ms(policy, OVER)
         policy.revoked()
     less, more = sorted((one, other))
-    assert 240 <= policy.silence_ms(more) <= policy.silence_ms(less)
-    assert policy.silence_ms(less) <= EAGERNESS["auto"].silence_ms
+    assert 240 <= wait_ms(policy, more) <= wait_ms(policy, less)
+    assert wait_ms(policy, less) <= EAGERNESS["auto"].silence_ms
 
 
 def test_the_model_is_asked_before_an_early_end() -> None:
@@ -186,7 +193,46 @@ def test_the_model_is_asked_before_an_early_end() -> None:
 @pytest.mark.parametrize("words", ["I'd like, um", "We went to the", "Milk, eggs,", "It was so..."])
 def test_words_that_break_off_veto_an_early_end(words: str) -> None:
     """Whatever the model says."""
-    assert eager("auto").silence_ms(OVER, words) == semantic("auto").silence_ms(BREAKS_OFF)
+    assert wait_ms(eager("auto"), OVER, words) == semantic("auto").silence_ms(BREAKS_OFF)
+
+
+@pytest.mark.parametrize("words", ["Put milk.", "What is the capital of?"])
+def test_a_mark_that_the_model_does_not_expect_breaks_off(words: str) -> None:
+    """The recogniser ends everything with a mark, and behind a mark the end is likely."""
+    policy, broken = eager("auto"), semantic("auto").silence_ms(BREAKS_OFF)
+    assert wait_ms(policy, OVER, words, mark_probability=0.0003) == broken
+    assert wait_ms(policy, OVER, words, mark_probability=0.3) == 240
+
+
+def test_a_short_request_is_doubted() -> None:
+    """Each item of a list could be the first one."""
+    short, long = "Invite Tom.", "Invite Tom to the party on Sunday."
+    policy = eager("auto")
+    assert wait_ms(policy, 0.9, short) > wait_ms(policy, 0.9, long) == 240
+    assert wait_ms(policy, 0.9, "Who is Tom?") == 240
+
+
+def test_a_message_that_went_on_is_waited_for() -> None:
+    """Behind an item that is not the last for longer; a question is over all the same. The next
+    message begins anew."""
+    policy = eager("auto")
+    end_ms(policy, OVER, "Put milk.")
+    policy.revoked()
+    usual_ms = EAGERNESS["auto"].silence_ms
+    assert end_ms(policy, 0.5, "Put milk, eggs.") > usual_ms * 1.4
+    policy.revoked()
+    assert wait_ms(policy, OVER, "Put milk, eggs and butter.") == usual_ms
+    assert end_ms(policy, OVER, "Put milk on my list. Is it full?") == 240
+    assert end_ms(policy, OVER, "Put milk on my list of things.") == 240
+
+
+def test_nonsense_breaks_nothing_off() -> None:
+    """What the recogniser itself hardly believes in is waited for as usual."""
+    policy = eager("auto", settings=EagerSettings(least_likely=0.3))
+    usual_ms = EAGERNESS["auto"].silence_ms
+    assert wait_ms(policy, BREAKS_OFF, "Entre le", word_probability=0.2) == usual_ms
+    assert wait_ms(policy, OVER, "Entre le?", word_probability=0.2) == usual_ms
+    assert wait_ms(policy, BREAKS_OFF, "Enter the", word_probability=0.9) > usual_ms
 
 
 def test_a_number_that_was_asked_for_is_waited_for() -> None:

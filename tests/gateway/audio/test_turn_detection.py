@@ -11,6 +11,7 @@ from headstart.gateway.audio.endpointing import (
     AdaptiveSilence,
     EagerSilence,
     FixedSilence,
+    Pause,
     PauseStatistics,
     SemanticSilence,
 )
@@ -97,5 +98,6 @@ def test_answers_in_text_dare_more() -> None:
     assert read is not None
     assert isinstance(spoken.endpoint, EagerSilence)
     assert isinstance(read.endpoint, EagerSilence)
-    assert read.endpoint.silence_ms(0.7) < spoken.endpoint.silence_ms(0.7)
-    assert read.endpoint.silence_ms(1e-4) == spoken.endpoint.silence_ms(1e-4)
+    likely, broken = Pause(0, 0, 0.7), Pause(0, 0, 1e-4)
+    assert read.endpoint.silence_ms(likely) < spoken.endpoint.silence_ms(likely)
+    assert read.endpoint.silence_ms(broken) == spoken.endpoint.silence_ms(broken)

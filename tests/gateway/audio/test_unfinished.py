@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.gateway.audio.unfinished import Expected, expected_by, is_unfinished
+from headstart.gateway.audio.unfinished import (
+    Expected,
+    expected_by,
+    is_open_list,
+    is_unfinished,
+    may_begin_list,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +75,33 @@ def test_a_number_needs_its_digits() -> None:
 def test_any_text_is_judged(words: str, expected: Expected) -> None:
     """Recognisers write anything."""
     assert is_unfinished(words, expected) in (True, False)
+
+
+@pytest.mark.parametrize("words", ["Milk, eggs.", "I've been to Spain. Italy.", "Rot, gelb, grün."])
+def test_an_item_that_is_not_the_last_leaves_a_list_open(words: str) -> None:
+    """Also where the recogniser took it for a sentence."""
+    assert is_open_list(words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "Milk.",
+        "Milk, eggs and butter.",
+        "Rot, gelb und grün.",
+        "Milk, eggs?",
+        "I read your message. Thank you very much.",
+    ],
+)
+def test_the_last_item_closes_it(words: str) -> None:
+    """So does a question, or more words than an item has."""
+    assert not is_open_list(words)
+
+
+def test_a_short_sentence_that_asks_nothing_may_begin_a_list() -> None:
+    """Longer ones and questions less likely do."""
+    assert may_begin_list("Put milk.")
+    assert not may_begin_list("Which one?")
+    assert not may_begin_list("Please put some milk on it.")
+    assert not may_begin_list("")

@@ -162,7 +162,7 @@ def test_the_window_is_a_setting() -> None:
     bench = eager(revocable_ms=0)
     say(bench)
     bench.hear(silence_pcm(260))
-    bench.engine(api.EndOfMessage("sess_test", bench.told_ref(), 0, 0.9))
+    bench.engine(api.EndOfMessage("sess_test", bench.told_ref(), 0, 0.98))
     bench.hear(silence_pcm(140))
     assert not bench.commands(api.EndSpeech)
     bench.hear(silence_pcm(300))
@@ -179,7 +179,7 @@ def test_who_does_not_want_it_does_not_get_it(fields: Json) -> None:
     bench.update(audio={"input": {"turn_detection": {"type": "semantic_vad"} | fields}})
     say(bench)
     bench.hear(silence_pcm(260))
-    bench.engine(api.EndOfMessage("sess_test", bench.told_ref(), 0, 0.9))
+    bench.engine(api.EndOfMessage("sess_test", bench.told_ref(), 0, 0.98))
     bench.hear(silence_pcm(120))
     assert not bench.commands(api.EndSpeech)
     bench.hear(silence_pcm(600))
@@ -311,7 +311,7 @@ def test_who_pauses_after_every_word_says_one_message() -> None:
         silent_ns = bench.now_ns
         bench.hear(silence_pcm(200))
         hear(bench, " ".join(words), final=True)
-        bench.engine(api.EndOfMessage("sess_test", bench.told_ref(), 0, 0.9))
+        bench.engine(api.EndOfMessage("sess_test", bench.told_ref(), 0, 0.98))
         while len(bench.commands(api.EndSpeech)) < number:
             bench.hear(silence_pcm(20))
         waits_ms.append((bench.now_ns - silent_ns) / 1e6)
