@@ -296,7 +296,9 @@ class EagerSettings:
             )
 
 
-UNHEARD = EagerSettings(sure_doubt=0.4, usual_doubt=0.9, caution_factor=2.0)
+UNHEARD = EagerSettings(
+    sure_doubt=0.4, usual_doubt=0.9, caution_factor=2.0, short_factor=1.0, list_factor=1.0
+)
 """For answers in text alone: one that is taken back was heard by nobody."""
 
 
