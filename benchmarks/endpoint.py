@@ -24,8 +24,8 @@ broken_share                share of turns answered on a part and never put righ
 revocations_per_turn        early ends taken back
 asks_per_turn               final passes of the recogniser, with the model's word
 
-and `by_kind` and `fresh_by_kind` (the same of eager), `curves` (each policy's family), `costs`, `asked_ms_p50`,
-`asked_ms_p95` (from the pause until the model's word), `turns`.
+and `by_kind` and `fresh_by_kind` (the same of eager), `curves` (each policy's family), `costs`,
+`asked_ms_p50`, `asked_ms_p95` (from the pause until the model's word), `turns`.
 """
 
 from __future__ import annotations

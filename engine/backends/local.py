@@ -110,10 +110,10 @@ class LocalBackend:
         stream, answer = session.stream, session.answer
         ends = float(result.probed[stream].softmax(dim=-1)[end_token])
         marked = None
-        if answer is not None and answer.probe is not None and stream in result.before:
-            if stream.tokens[answer.probe] in self._marks:
-                before = result.before[stream].softmax(dim=-1)
-                marked = min(1.0, float(before[[*self._marks, end_token]].sum()))
+        probe = None if answer is None else answer.probe
+        if probe is not None and stream in result.before and stream.tokens[probe] in self._marks:
+            before = result.before[stream].softmax(dim=-1)
+            marked = min(1.0, float(before[[*self._marks, end_token]].sum()))
         session.report_end(ends, marked)
 
     def _advance(

@@ -130,11 +130,6 @@ class Answer:
         )
 
     @property
-    def probes_from(self) -> int | None:
-        """The first stream index whose logits are wanted."""
-        return None if self.probe is None else max(self.probe - 1, 0)
-
-    @property
     def speculative(self) -> bool:
         return self.generation is None
 
@@ -207,7 +202,7 @@ class Answer:
         if not chat.user_close:
             return
         self.probe = len(self.prompt.ids) - len(chat.user_close) - len(chat.assistant_open) - 1
-        self.stream.recompute(self.probes_from)
+        self.stream.recompute(max(self.probe - 1, 0))
 
     def unsent(self) -> str:
         """Text that may be sent now; none while speculative."""

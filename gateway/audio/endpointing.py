@@ -262,10 +262,10 @@ class EagerSettings:
     probability lacks to 1: after questions a few thousandths, after requests and items of a list a
     few hundredths, after statements a third. Up to `sure_doubt` it ends after `early_ms`; from
     `usual_doubt` on after the adaptive silence; in between, the wait grows with the doubt's
-    logarithm. Each early end taken back multiplies the doubt by `caution_factor`, and a message that
-    may begin a list by `short_factor`. A message that was answered too early ends no sooner than
-    after the adaptive silence; behind an item of a list that is not the last, after `list_factor`
-    times that.
+    logarithm. Each early end taken back multiplies the doubt by `caution_factor`, and a message
+    that may begin a list by `short_factor`. A message that was answered too early ends no sooner
+    than after the adaptive silence; behind an item of a list that is not the last, after
+    `list_factor` times that.
 
     Where the message breaks off, the wait is `unfinished_factor` times the adaptive silence: an end
     probability below `unfinished_below`, or a mark that the recogniser put behind words where the
