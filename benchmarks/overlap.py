@@ -15,8 +15,8 @@ only, with `interrupted_plain` for the rule without word probabilities.
 
 Keys: half, rule; `stop_ms_p50`, `stop_ms_p90`: of `interruptions`, from the first loud sample to
 silence, where the server plays (a call: its playout stands still from the first detection on, and
-is not heard again); `pausing_stop_ms_p50`: the same of a client that plays by itself and stands still at
-`gateway.interruption`, as our page does, with `CLIENT_MS` for the way to its loudspeaker;
+is not heard again); `pausing_stop_ms_p50`: the same of a client that plays by itself and stands
+still at `gateway.interruption`, as our page does, with `CLIENT_MS` for the way to its loudspeaker;
 `announced_ms_p50`: until a stock client, which plays on until then, is told;
 `listening_stopped_share`; `coughs`: coughs that ended the answer. Then `interruptions`, `mixed`,
 `listening`, `noises`, `recordings`; each has `sounds`, `interrupted` (how many ended the answer),
