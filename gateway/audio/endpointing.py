@@ -284,7 +284,7 @@ class EagerSettings:
     unfinished_below: float = 0.01
     unfinished_factor: float = 3.0
     unmarked_below: float = 0.002
-    least_likely: float = 0.0
+    least_likely: float = 0.3
     short_factor: float = 3.0
     list_factor: float = 1.5
     revocable_ms: int = 1500

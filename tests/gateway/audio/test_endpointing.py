@@ -233,7 +233,7 @@ def test_a_message_that_went_on_is_waited_for() -> None:
 
 def test_nonsense_breaks_nothing_off() -> None:
     """What the recogniser itself hardly believes in is waited for as usual."""
-    policy = eager("auto", settings=EagerSettings(least_likely=0.3))
+    policy = eager("auto", settings=EagerSettings())
     usual_ms = EAGERNESS["auto"].silence_ms
     assert wait_ms(policy, BREAKS_OFF, "Entre le", word_probability=0.2) == usual_ms
     assert wait_ms(policy, OVER, "Entre le?", word_probability=0.2) == 240
