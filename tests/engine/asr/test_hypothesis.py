@@ -31,7 +31,7 @@ def _word(text: str, logprob: float = -0.1) -> Word:
 
 def _heard(agreement: Agreement, text: str, at_ms: float, logprob: float = -0.1) -> Agreement:
     words = tuple(_word(word, logprob) for word in text.split())
-    return agreement.hear(Hypothesis(words, at_ms), _RULE)
+    return agreement.update(Hypothesis(words, at_ms), _RULE)
 
 
 def _committed(agreement: Agreement) -> str:
@@ -106,9 +106,9 @@ def test_short_beginnings_are_not_committed() -> None:
     words = (_word("one"), _word("two"))
     agreement = Agreement()
     for at_ms in (200.0, 600.0, 1000.0):
-        agreement = agreement.hear(Hypothesis(words, at_ms), late)
+        agreement = agreement.update(Hypothesis(words, at_ms), late)
         assert agreement.committed == ()
-    assert _committed(agreement.hear(Hypothesis(words, 1400.0), late)) == " one"
+    assert _committed(agreement.update(Hypothesis(words, 1400.0), late)) == " one"
 
 
 def test_rivals_are_bounded() -> None:

@@ -39,7 +39,7 @@ class _Listener:
         self.at_ms += CHUNK_MS
         before = len(self.agreement.committed)
         newest = Hypothesis(_words(text, logprob)[before:], self.at_ms)
-        self.agreement = self.agreement.hear(newest, self.rule)
+        self.agreement = self.agreement.update(newest, self.rule)
         self.shown = self.shown.behind(self.agreement.committed[before:])
         self.shown = self.shown.follow(self.agreement, _RULE)
         return text_of((*self.agreement.committed, *self.shown.words)).strip()
