@@ -144,6 +144,7 @@ def test_what_is_read_while_somebody_speaks_comes_behind_the_words_so_far(
 
 
 def test_an_answer_about_writing_waits_for_it(bench: Bench, reader: FakeReader) -> None:
+    """The note is in front of the question when the answer begins."""
     show(bench, 1, "A")
     write(bench, "what does it say")
     ask(bench)
@@ -156,6 +157,7 @@ def test_an_answer_about_writing_waits_for_it(bench: Bench, reader: FakeReader) 
 
 
 def test_meanwhile_others_are_heard(bench: Bench, reader: FakeReader) -> None:
+    """While one session's answer waits, another one's audio is recognised."""
     show(bench, 1, "A")
     write(bench, "what does it say")
     ask(bench)
@@ -166,6 +168,7 @@ def test_meanwhile_others_are_heard(bench: Bench, reader: FakeReader) -> None:
 
 
 def test_speech_behind_the_question_does_not_wait(bench: Bench, reader: FakeReader) -> None:
+    """Audio of the same session ends the wait."""
     show(bench, 1, "A")
     write(bench, "what does it say")
     ask(bench)
@@ -186,6 +189,7 @@ def test_another_question_does_not_wait_for_a_frame(bench: Bench, reader: FakeRe
 
 
 def test_a_picture_sent_with_a_question_is_read_first(bench: Bench, reader: FakeReader) -> None:
+    """The note stands right behind the picture."""
     write(bench, " here", picture(1, "A"))
     ask(bench)
     assert answered(bench) == 0
@@ -200,6 +204,7 @@ def test_a_picture_sent_with_a_question_is_read_first(bench: Bench, reader: Fake
 def test_a_reading_that_never_ends_is_waited_for_so_long(
     bench: Bench, reader: FakeReader, text: str, wait_ns: int
 ) -> None:
+    """Then the answer begins without it."""
     write(bench, text, picture(1, "A"))
     ask(bench)
     bench.now_ns += wait_ns - 100_000
@@ -211,6 +216,7 @@ def test_a_reading_that_never_ends_is_waited_for_so_long(
 
 
 def test_the_same_words_are_told_once(bench: Bench, reader: FakeReader) -> None:
+    """A frame with the same words, or with none, adds nothing."""
     for look, writing in ((1, "A"), (2, "A"), (3, "-"), (4, "B")):
         show(bench, look, writing)
         reader.finish()
@@ -221,6 +227,7 @@ def test_the_same_words_are_told_once(bench: Bench, reader: FakeReader) -> None:
 
 
 def test_more_of_it_when_asked(bench: Bench, reader: FakeReader) -> None:
+    """The longer note comes with the question, and only once."""
     show(bench, 1, "A")
     reader.finish()
     write(bench, "hello")
@@ -250,6 +257,7 @@ def test_a_closer_look_at_the_same_picture(
 def test_what_cannot_be_told_is_said_where_there_is_a_picture(
     bench: Bench, reader: FakeReader
 ) -> None:
+    """Without a picture in view there is nothing to admit."""
     write(bench, "count the cups")
     assert "[?]" not in bench.stream_text()
     ask(bench)
@@ -260,6 +268,7 @@ def test_what_cannot_be_told_is_said_where_there_is_a_picture(
 
 
 def test_the_time_is_in_the_budget(bench: Bench, reader: FakeReader) -> None:
+    """The first text has a span of the stage `read`."""
     write(bench, "what does it say", picture(1, "A"))
     ask(bench)
     reader.finish()
@@ -269,6 +278,7 @@ def test_the_time_is_in_the_budget(bench: Bench, reader: FakeReader) -> None:
 
 
 def test_a_closed_session_is_forgotten(bench: Bench, reader: FakeReader) -> None:
+    """Its pictures are dropped, and what was being read harms nobody."""
     show(bench, 1, "A")
     bench.tell(api.Close("s"))
     bench.run()

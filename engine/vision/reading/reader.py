@@ -29,6 +29,8 @@ _READ_FROM = 0.7
 _ONE_READ_FROM = 0.95
 # Below it, a line may stand on its head, or be no text.
 _SURE_FROM = 0.85
+# Lines found within a longer one are pieces of it if they cover less than this share of it.
+_PIECES_BELOW = 0.6
 # A box this much taller than long holds text that runs up or down.
 _UPRIGHT_FROM = 1.5
 
@@ -36,14 +38,15 @@ _UPRIGHT_FROM = 1.5
 @dataclass(frozen=True)
 class Detail:
     """How closely to look: the longest side of the picture, in pixels, at which lines are looked
-    for, and how many lines are read, those with the tallest letters first."""
+    for, in that order, and how many lines are read, those with the tallest letters first."""
 
-    longest_side: int
+    longest_sides: tuple[int, ...]
     max_lines: int
 
 
-GLANCE = Detail(longest_side=640, max_lines=12)
-CLOSELY = Detail(longest_side=1280, max_lines=48)
+# Thin letters are found in a smaller picture only.
+GLANCE = Detail(longest_sides=(640,), max_lines=12)
+CLOSELY = Detail(longest_sides=(1280, 640), max_lines=48)
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,10 @@ class TextReader:
     ) -> Written:
         """What is written in `rgb`, uint8 [H, W, 3]. Raises `Abandoned` between two lines, once
         the reading is `unwanted`."""
-        found = self._finder.find(rgb, detail.longest_side)
+        found: list[Line] = []
+        for side in detail.longest_sides:
+            for line in self._finder.find(rgb, side):
+                _add(line, found)
         found.sort(key=lambda line: -line.thickness)
         kept: list[Line] = []
         texts: list[str] = []
@@ -107,3 +113,19 @@ class TextReader:
     def _turned(self, line: Rgb, turns: int) -> tuple[float, str, int]:
         text, probability = self._recogniser.read(np.rot90(line, turns))
         return probability, text, turns
+
+
+def _add(line: Line, found: list[Line]) -> None:
+    """Add a line, unless it is among those `found`. It replaces what are only pieces of it."""
+    pieces = [other for other in found if _holds(line, other)]
+    is_whole = sum(piece.length for piece in pieces) < _PIECES_BELOW * line.length
+    if pieces and is_whole:
+        found[:] = [other for other in found if not _holds(line, other)]
+    elif pieces or any(_holds(other, line) for other in found):
+        return
+    found.append(line)
+
+
+def _holds(line: Line, other: Line) -> bool:
+    """Whether the middle of the other one lies within the line."""
+    return cv2.pointPolygonTest(line.corners, other.centre, False) >= 0

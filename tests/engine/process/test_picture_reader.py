@@ -32,6 +32,7 @@ def paths(
 
 
 def test_what_a_sign_says_is_in_the_context(paths: ModelPaths) -> None:
+    """The note stands behind the labels once the thread has read the frame."""
     events: list[api.Event] = []
     config = EngineConfig(model="tiny", kv_pool_bytes=1 << 28)
     engine, info = assemble(paths, config, events.append, lambda *_: None)
@@ -50,6 +51,7 @@ def test_what_a_sign_says_is_in_the_context(paths: ModelPaths) -> None:
 
 
 def test_reading_is_off_by_a_switch_or_without_weights(paths: ModelPaths) -> None:
+    """Neither a thread nor nets are made then."""
     config = EngineConfig(model="tiny", reading="off")
     assert reader_of(paths.reading, config) is None
     assert reader_of(None, replace(config, reading="auto")) is None

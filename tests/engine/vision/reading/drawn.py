@@ -11,10 +11,10 @@ from headstart.engine.vision.pixels import Rgb
 
 def page(*lines: str, size: tuple[int, int] = (480, 640), scale: float = 1.2, top: int = 70) -> Rgb:
     """Black words on white, a line below the other from `top` on: uint8 [H, W, 3]."""
-    rgb = np.full((*size, 3), 255, np.uint8)
+    rgb, thick = np.full((*size, 3), 255, np.uint8), max(1, round(1.7 * scale))
     for number, line in enumerate(lines):
         at = (40, round(top + number * 60 * scale))
-        cv2.putText(rgb, line, at, cv2.FONT_HERSHEY_DUPLEX, scale, (0, 0, 0), 2, cv2.LINE_AA)
+        cv2.putText(rgb, line, at, cv2.FONT_HERSHEY_DUPLEX, scale, (0, 0, 0), thick, cv2.LINE_AA)
     return rgb
 
 

@@ -88,6 +88,7 @@ def collect(background: BackgroundReader, reading: PictureReading | None) -> Pic
 def test_a_picture_is_read_and_known_from_then_on(
     background: BackgroundReader, gated: Gated
 ) -> None:
+    """The second time, in any session of the domain, nothing is read."""
     gated.gate.release()
     first = collect(background, frame(background, 7))
     assert "number 7" in first.note(whole=False)
@@ -101,6 +102,7 @@ def test_a_picture_is_read_and_known_from_then_on(
 def test_others_results_are_not_shared_beyond_their_domain(
     background: BackgroundReader, gated: Gated
 ) -> None:
+    """The same picture in another domain is read again."""
     gated.gate.release(2)
     collect(background, frame(background, 7))
     other = background.begin(picture(7), "b", b"other", None, live=True)
@@ -109,6 +111,7 @@ def test_others_results_are_not_shared_beyond_their_domain(
 
 
 def test_only_a_frame_that_changed_is_read(background: BackgroundReader, gated: Gated) -> None:
+    """Noise of four levels is no change, forty are."""
     gated.gate.release()
     first = collect(background, frame(background, 100))
     assert frame(background, 104, after=first) is None
@@ -116,6 +119,7 @@ def test_only_a_frame_that_changed_is_read(background: BackgroundReader, gated: 
 
 
 def test_a_newer_frame_replaces_one_that_waits(background: BackgroundReader, gated: Gated) -> None:
+    """The one that is being read is finished, the one between is not read."""
     first = frame(background, 1)
     assert gated.began.acquire(timeout=PATIENCE_S)
     second, third = frame(background, 50), frame(background, 99)
@@ -130,6 +134,7 @@ def test_a_newer_frame_replaces_one_that_waits(background: BackgroundReader, gat
 def test_stills_are_bounded_and_owners_take_turns(
     background: BackgroundReader, gated: Gated
 ) -> None:
+    """A still beyond the bound is given up; another session comes second."""
     running = still(background, 1)
     assert gated.began.acquire(timeout=PATIENCE_S)
     kept = [still(background, 10 + n) for n in range(MAX_STILLS)]
@@ -144,6 +149,7 @@ def test_stills_are_bounded_and_owners_take_turns(
 
 
 def test_a_closer_look_is_taken_once(background: BackgroundReader, gated: Gated) -> None:
+    """The same picture is read with more detail, but not a third time."""
     gated.gate.release(2)
     glance = collect(background, still(background, 3))
     closer = background.begin_closer(glance, b"")
@@ -156,6 +162,7 @@ def test_a_closer_look_is_taken_once(background: BackgroundReader, gated: Gated)
 def test_a_fault_of_one_picture_is_not_the_next_ones(
     background: BackgroundReader, gated: Gated
 ) -> None:
+    """The thread survives, and the broken picture has no note."""
     gated.gate.release(2)
     broken = collect(background, still(background, 255))
     assert (broken.given_up, broken.note(whole=True)) == (True, "")
@@ -163,6 +170,7 @@ def test_a_fault_of_one_picture_is_not_the_next_ones(
 
 
 def test_a_closed_session_waits_for_nothing(background: BackgroundReader, gated: Gated) -> None:
+    """Its waiting pictures are given up."""
     running = still(background, 1)
     assert gated.began.acquire(timeout=PATIENCE_S)
     waiting = still(background, 2)
@@ -173,6 +181,7 @@ def test_a_closed_session_waits_for_nothing(background: BackgroundReader, gated:
 
 
 def test_the_end_does_not_wait_for_the_pictures(gated: Gated) -> None:
+    """Closing stops the reading under way."""
     background = BackgroundReader(gated, EncoderCache(1 << 20, 60.0, lambda: 0))
     still(background, 1)
     still(background, 2)

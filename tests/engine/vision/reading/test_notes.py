@@ -19,6 +19,7 @@ FRAME_CHARS = len(note(Written(("x",)), whole=False)) - 1
 
 
 def test_a_note_has_the_lines_in_order() -> None:
+    """Lines are joined in their order; nothing written gives no note."""
     text = note(Written(("Platform 4", "Trains to Oxford")), whole=False)
     assert "Platform 4 / Trains to Oxford" in text
     assert note(Written(()), whole=True) == ""
@@ -26,6 +27,7 @@ def test_a_note_has_the_lines_in_order() -> None:
 
 @pytest.mark.parametrize(("whole", "limit"), [(False, SHORT_CHARS), (True, WHOLE_CHARS)])
 def test_a_note_is_bounded_and_says_that_there_is_more(whole: bool, limit: int) -> None:
+    """However much is written, the note keeps its limit."""
     text = note(Written(("lorem ipsum dolor",) * 100), whole=whole)
     assert len(text) <= limit + FRAME_CHARS + len(" ...")
     assert " ..." in text
@@ -52,6 +54,7 @@ def test_what_is_written_cannot_end_the_note() -> None:
     ],
 )
 def test_a_question_about_writing(question: str) -> None:
+    """It gets the longer note, without a closer look."""
     assert asks_about_writing(question)
     assert not asks_for_small_print(question)
 
@@ -60,12 +63,14 @@ def test_a_question_about_writing(question: str) -> None:
     "question", ["Read the small print.", "Can you read the whole page?", "read all of it please"]
 )
 def test_a_question_about_small_print(question: str) -> None:
+    """It gets a closer look too."""
     assert asks_about_writing(question)
     assert asks_for_small_print(question)
 
 
 @pytest.mark.parametrize("question", ["", "What time is it?", "What colour is the cat?", "Hello."])
 def test_other_questions(question: str) -> None:
+    """They change nothing."""
     assert not asks_about_writing(question)
     assert not asks_for_small_print(question)
 
@@ -82,10 +87,12 @@ def test_other_questions(question: str) -> None:
     ],
 )
 def test_a_question_of_how_many_things(question: str, expected: bool) -> None:
+    """Things in view are told from people, and from other numbers."""
     assert asks_to_count_things(question) is expected
 
 
 def test_a_flickering_letter_is_no_news() -> None:
+    """Nearly equal text is the same; other text is not."""
     assert is_same(Written(("Platform 4",)), Written(("PIatform 4",)))
     assert not is_same(Written(("Platform 4",)), Written(("Mind the step",)))
     assert not is_same(Written(()), Written(("Exit",)))
