@@ -110,7 +110,7 @@ def scale_cases(seed: int) -> Iterator[Case]:
 
 def _seconds(kind: NodeKind) -> float:
     """Long enough for percentiles: a CPU has few sessions."""
-    return 300.0 if kind is CPU else 60.0
+    return 1_200.0 if kind is CPU else 60.0
 
 
 def live_cases(seed: int) -> Iterator[Case]:
