@@ -29,14 +29,21 @@ PRICES = "https://www.mercatus-ai.com/blog/cloud-gpu-pricing"
 PRICES_L40S = "https://aihardwareindex.com/blog/h100-vs-a100-vs-l40s-the-cost-per-token-analysis"
 
 
+LONGEST_FINAL_S = 28.0  # of a longer turn the final pass hears the end (docs/hearing.md)
+
+
 @dataclass(frozen=True, slots=True)
 class EarsCosts:
     """Speech recognition on two cores. A chunk's pass takes `chunk_ms`; the final pass
-    `final_ms` and `final_ms_per_s` for each second of the turn."""
+    `final_ms` and `final_ms_per_s` for each second that it hears again."""
 
     chunk_ms: float
     final_ms: float
     final_ms_per_s: float
+
+    def final_pass_ms(self, speech_s: float) -> float:
+        """The final pass over a turn of `speech_s`."""
+        return self.final_ms + self.final_ms_per_s * min(speech_s, LONGEST_FINAL_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,8 +256,7 @@ class Node:
             command = first.commands.pop()
             self._watcher.commanded(first.owner, command, now_ns)
             if isinstance(command, api.Hush):  # the final pass: the one heavy command here
-                final_ms = self.ears.final_ms + self.ears.final_ms_per_s * first.owner.speech_s
-                return round(final_ms * NS_PER_MS)
+                return round(self.ears.final_pass_ms(first.owner.speech_s) * NS_PER_MS)
         return 0
 
     def _relieve(self, now_ns: int) -> None:

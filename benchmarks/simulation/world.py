@@ -298,11 +298,9 @@ class World:
             hush = api.Hush(person.name, api.TurnRef(number), 0)
             person.node.tell(person, hush, now_ns)
         else:
-            self._in_ms(self._final_ms(spoken_s), self._prepare, person, number, spoken_s)
-
-    def _final_ms(self, spoken_s: float) -> float:
-        ears = self.setup.ears
-        return ears.final_ms + ears.final_ms_per_s * spoken_s
+            self._in_ms(
+                self.setup.ears.final_pass_ms(spoken_s), self._prepare, person, number, spoken_s
+            )
 
     def commanded(self, owner: Owner, command: api.Command, now_ns: int) -> None:
         """An engine of ours carries out a command."""
@@ -332,7 +330,7 @@ class World:
         if now_ns < person.ended_ns and self._resumed_since(person, spoken_s, now_ns):
             return  # speech went on while the words were being recognised
         people = self.setup.people
-        self.tally.ears_s += self._final_ms(spoken_s) / 1000
+        self.tally.ears_s += self.setup.ears.final_pass_ms(spoken_s) / 1000
         person.preparing, person.words_done = True, spoken_s
         said = round(spoken_s * people.tokens_per_s)
         self._ask(person, person.context + said + people.opening_tokens)
@@ -400,7 +398,9 @@ class World:
             if person.node is not None and person.first_ns:
                 self._show(now_ns, person)
         elif not person.preparing and not self.setup.policy.ahead:
-            self._in_ms(self._final_ms(spoken_s), self._prepare, person, number, spoken_s)
+            self._in_ms(
+                self.setup.ears.final_pass_ms(spoken_s), self._prepare, person, number, spoken_s
+            )
         elif person.first_ns:
             self._show(now_ns, person)
 
