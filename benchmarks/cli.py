@@ -135,7 +135,7 @@ def wer(
         benchmark.run(
             clips,
             chunk_ms,
-            ears=ears,
+            recognizer=ears,
             language=language,
             limit=limit,
             noise_s=noise_s,
@@ -170,7 +170,7 @@ def conditions(
             half,
             sample,
             kinds=[name for name in kinds.split(",") if name],
-            ears=ears,
+            recognizer=ears,
             chunk_ms=chunk_ms,
             notes=notes,
             as_json=as_json,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headstart.engine import api
-from headstart.engine.backends.llm_server.backend import Kind
+from headstart.engine.backends.llm_server.totals import Kind
 from headstart.engine.backends.llm_server.capabilities import PromptForm
 from tests.engine.backends.llm_server.bench import ServerBench, scripted
 from tests.engine.fakes import WORD_SAMPLES, echo
