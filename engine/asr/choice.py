@@ -31,9 +31,7 @@ class Choice:
     reason: str
 
 
-def choose(
-    names: Sequence[str], time_ms: Callable[[int], float | None], demand: Demand
-) -> Choice:
+def choose(names: Sequence[str], time_ms: Callable[[int], float | None], demand: Demand) -> Choice:
     """The first of `names`, best first, that keeps `demand`; else the last.
 
     `time_ms`: what a chunk takes, of the name at that place, or None where it cannot be used. It
