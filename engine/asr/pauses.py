@@ -33,7 +33,7 @@ class PauseSettings:
     `known_s` that is quietest to the tenth that is loudest, if these are `contrast_db` apart.
     """
 
-    least_s: float = 8.0
+    least_s: float = 6.0
     pause_s: float = 0.3
     most_s: float = 1.0
     resume_s: float = 0.16

@@ -211,7 +211,8 @@ def wholes(
     captured = load_f32(CAPTURED / "question-by-webrtc.wav", 16_000)
     quiet = np.zeros(8000, np.float32)
     two = np.concatenate((question, quiet, clip("followup.wav")))
-    sounds = [question, clip("followup.wav"), captured, two, monologue[: 16_000 * 27]]
+    parted = np.concatenate((monologue[: 16_000 * 9], quiet, two))
+    sounds = [question, clip("followup.wav"), captured, two, monologue[: 16_000 * 27], parted]
     return [(sound, ears.finish(ears.open(), sound)) for sound in sounds]
 
 
@@ -268,6 +269,24 @@ def test_after_a_final_pass_speech_goes_on(ears: WhisperRecognizer, question: So
     assert heard.text.startswith("What is")
     ears.hear(utterance, question[28_000:])
     assert ears.finish(utterance).committed == QUESTION
+
+
+def test_what_is_before_a_pause_is_heard_for_good(
+    ears: WhisperRecognizer, question: Sound, monologue: Sound
+) -> None:
+    """Behind eight seconds a pause parts the utterance: what is heard again begins there, and the
+    words before it are those of their own sound."""
+    before = np.concatenate((monologue[: 16_000 * 9], np.zeros(4000, np.float32)))
+    sound = np.concatenate((before, np.zeros(4000, np.float32), question))
+    utterance, heard = _hear(ears, sound, 500)
+    start = utterance.recording.start
+    assert abs(start.sample - len(before)) < 4000
+    alone = ears.open()
+    ears.hear(alone, sound[: start.sample])
+    words = ears.finish(alone).committed
+    assert text_of(utterance.settled[: start.words]).strip() == words
+    assert heard[-1].text.startswith(words)
+    assert ears.finish(utterance).committed == f"{words} {QUESTION}"
 
 
 def test_of_long_speech_the_end_is_heard_again(ears: WhisperRecognizer, monologue: Sound) -> None:
