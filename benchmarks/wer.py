@@ -10,18 +10,20 @@ pre-roll, pauses), between pauses of a quiet room; the texts of its turns are jo
 Keys: ears, language, wer, yardstick_wer, ratio, errors, yardstick_errors, words, clips,
 false_words_per_min (over all kinds of `benchmarks.noise`; null without `--noise-s`), false_words by
 kind, chunk_ms, listener, speech_s, lag_ms_median, lag_ms_p95, word_lag_ms_median, word_lag_ms_p95,
-revised_share, rollback_share, hush_ms_p50, hush_ms_p95, kept_share, cost_ms_per_s, cpu_ms_per_s
-(processor time, all threads).
+letters_lag_ms_median, letters_lag_ms_p95, revised_share, reworded_share, rollback_share,
+hush_ms_p50, hush_ms_p95, kept_share, cost_ms_per_s, cpu_ms_per_s (processor time, all threads).
 `--clips` prints each clip where ours and the yardstick differ.
 
 `lag`: from the end of a spoken word to the end of the chunk after which it and all words before it
 are shown and stay, without computing time. `word_lag`: the same of the word alone, where words
-before it may still change. A word ends where the next begins; word starts come from the decoder's
-alignment heads in a pass over the whole clip. `revised`: share of words shown at a place that were
-replaced later. `rollback`: share of the text tokens that the language model prefilled (committed
-and tentative words after each chunk) that had to be rolled back. `hush`: wall time of the final
-pass. `kept`: share of the tokens prefilled before a final pass that remain valid, up to the first
-that differs.
+before it may still change; `letters_lag`: of the word's letters and digits alone, whatever their
+case and the punctuation behind them. A word ends where the next begins; word starts come from the
+decoder's alignment heads in a pass over the whole clip. `revised`: share of words shown at a place
+that were replaced later: a word put in moves all behind it. `reworded`: share of words shown that
+later gave way to other letters, or to none, between the words around them. `rollback`: share of the
+text tokens that the language model prefilled (committed and tentative words after each chunk) that
+had to be rolled back. `hush`: wall time of the final pass. `kept`: share of the tokens prefilled
+before a final pass that remain valid, up to the first that differs.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from headstart.benchmarks import noise, report
 from headstart.benchmarks.listened import Chunk, Pause, Sound, Step, by_the_listener
 from headstart.benchmarks.recordings import load_f32
 from headstart.engine.asr.chosen import find_recognizer, load_recognizer
+from headstart.engine.asr.hypothesis import Word, plain
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.chat.tokenizer import Tokenizer
@@ -55,8 +58,11 @@ class Tally:
     texts: list[str] = field(default_factory=list)
     lags_ms: list[float] = field(default_factory=list)
     word_lags_ms: list[float] = field(default_factory=list)
+    letters_lags_ms: list[float] = field(default_factory=list)
     shown: int = 0
     revised: int = 0
+    worded: int = 0  # words shown, counted by their letters
+    reworded: int = 0
     prefilled: int = 0
     rolled_back: int = 0
     spent_s: float = 0.0
@@ -198,10 +204,13 @@ def stream(
             utterance, before = None, text
     tally.texts.append(before)
     _count_shown([words for _, words in shown], tally)
+    by_letters = [(at_ms, [_letters(word) for word in words]) for at_ms, words in shown]
+    _count_reworded([words for _, words in by_letters], tally)
     ends_ms = _ends_ms(recognizer, sound, before) if shown else None
     if ends_ms is not None:
         tally.lags_ms += _lags_ms(shown, ends_ms)
         tally.word_lags_ms += _word_lags_ms(shown, ends_ms)
+        tally.letters_lags_ms += _word_lags_ms(by_letters, ends_ms)
 
 
 def _count_final(
@@ -232,6 +241,20 @@ def _count_shown(states: Sequence[Sequence[str]], tally: Tally) -> None:
         changes = [w for w, old in zip(seen, [None, *seen], strict=False) if w != old and w]
         tally.shown += len(changes)
         tally.revised += len(changes) - (seen[-1] is not None)
+
+
+def _count_reworded(states: Sequence[Sequence[str]], tally: Tally) -> None:
+    """Each word counts when it appears, and as reworded when it goes, whatever its place."""
+    for before, after in pairwise(([], *states)):
+        blocks = SequenceMatcher(None, before, after, autojunk=False).get_matching_blocks()
+        same = sum(block.size for block in blocks)
+        tally.worded += len(after) - same
+        tally.reworded += len(before) - same
+
+
+def _letters(word: str) -> str:
+    """As `headstart.engine.asr.hypothesis.plain`."""
+    return plain(Word(word, (), 0.0))
 
 
 def _ends_ms(recognizer: WhisperRecognizer, sound: Sound, final: str) -> list[float] | None:
@@ -275,12 +298,16 @@ def _word_lags_ms(
 def live_numbers(tally: Tally) -> dict[str, Any]:
     """Numbers about words while they come, and about final passes."""
     lags, own, hushes = tally.lags_ms, tally.word_lags_ms, tally.hush_ms
+    letters = tally.letters_lags_ms
     return {
         "lag_ms_median": round(statistics.median(lags)) if lags else None,
         "lag_ms_p95": round(report.percentile(lags, 95)) if lags else None,
         "word_lag_ms_median": round(statistics.median(own)) if own else None,
         "word_lag_ms_p95": round(report.percentile(own, 95)) if own else None,
+        "letters_lag_ms_median": round(statistics.median(letters)) if letters else None,
+        "letters_lag_ms_p95": round(report.percentile(letters, 95)) if letters else None,
         "revised_share": round(tally.revised / max(tally.shown, 1), 4),
+        "reworded_share": round(tally.reworded / max(tally.worded, 1), 4),
         "rollback_share": round(tally.rolled_back / max(tally.prefilled, 1), 4),
         "hush_ms_p50": round(statistics.median(hushes)) if hushes else None,
         "hush_ms_p95": round(report.percentile(hushes, 95)) if hushes else None,

@@ -27,8 +27,8 @@ class Recognition(Protocol):
 
     @property
     def committed(self) -> str:
-        """Words that will not change while speech goes on. Within an utterance this only grows,
-        except that a final pass may have other words."""
+        """Words that stay while speech goes on. Within an utterance this only grows, except that
+        words that are heard again, in a final pass or behind a pause, may be others."""
         ...
 
     @property

@@ -197,8 +197,8 @@ class Pressure(Message, frozen=True, tag="pressure"):
 
 
 class Hearing(Message, frozen=True, tag="hearing"):
-    """The words so far. `committed` only grows within a turn, except that a final pass may have
-    other words; `tentative` may still change.
+    """The words so far. `committed` only grows within a turn, except where speech is heard again,
+    in a final pass or behind a pause; `tentative` may still change.
 
     `final`: the result of a final pass; no more follow unless speech resumes. `wordless`: the
     recogniser gives embeddings, and there are never any words. `continued`: the words begin with

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headstart.engine.asr.decoding import Decoded, GreedyDecoder, Job, Task
+from headstart.engine.asr import persist
+from headstart.engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, Task
 from headstart.engine.asr.hypothesis import token_limit
 from headstart.engine.asr.languages import Language, LanguageDetector
-from headstart.engine.asr.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel
+from headstart.engine.asr.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel, MelState
 from headstart.engine.asr.recording import Pcm
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
@@ -78,7 +79,8 @@ class FinalPass:
         """
         seconds = len(pcm) / SAMPLE_RATE_HZ
         with clock.stage("mel"):
-            features = self._features(pcm)
+            state = self._mel.open()
+            features = self._features(state, pcm)
         with clock.stage("encode"):
             beyond = self._silence.encoded(features.shape[1] // 2)
             rows = self._encoder.encode([EncodedSound(features, beyond=beyond)])[0][0]
@@ -88,11 +90,19 @@ class FinalPass:
             if self._detector is not None and not prompt:
                 ((language, _),) = self._detector.detect([sound])
             decoded = self._decode(sound, seconds, language, prompt, draft)
+            if prompt and self._stops_short(decoded, state):
+                alone = self._decode(sound, seconds, language, (), draft)
+                if alone.ending is Ending.END and len(alone.tokens) > len(decoded.tokens):
+                    decoded = alone
         return decoded, language
 
-    def _features(self, pcm: Pcm) -> Tensor:
-        """[mels, T] of the sound and the silence behind it."""
-        state = self._mel.open()
+    def _stops_short(self, decoded: Decoded, state: MelState) -> bool:
+        """Whether speech was left out: behind text like it the decoder may fall silent."""
+        said_nothing = not decoded.tokens or self.is_silence(decoded)
+        return said_nothing or persist.ends_early(decoded, state.frames)
+
+    def _features(self, state: MelState, pcm: Pcm) -> Tensor:
+        """[mels, T] of the sound, whose frames `state` takes, and the silence behind it."""
         self._mel.push(state, torch.from_numpy(pcm))
         room = int(ENCODER_LIMIT_S * FRAMES_PER_SECOND) - len(state.frames) - TAIL_FRAMES
         pad_frames = min(int(self._settings.near_s * FRAMES_PER_SECOND), room)

@@ -8,6 +8,7 @@ from headstart.engine.asr.decoding import Decoded, Memory
 from headstart.engine.asr.hypothesis import Agreement, Word
 from headstart.engine.asr.languages import Language
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ, MelState
+from headstart.engine.asr.pauses import PauseFinder
 from headstart.engine.asr.recording import Recording
 from headstart.engine.asr.shown import Shown
 from headstart.engine.asr.tokens import WhisperTokens
@@ -19,11 +20,12 @@ from headstart.engine.asr.whisper.encoder import Frozen
 class Recognized:
     """What is known of an utterance after a chunk, or after its final pass.
 
-    `committed` ends with a whole word and only grows until a final pass, which may have other
-    words; `tentative` follows on it, with its leading space, and may change, though it leaves out
-    what most likely will. `stages_ms`: wall time of mel, encode, decode. `audio_tokens`: 20 ms
-    positions of the whole utterance; `window_positions`: of those, in the window, with the silence
-    behind; `encoded_positions`: of these, encoded this time. `likely`: as in `engine.api.Hearing`.
+    `committed` ends with a whole word and only grows until a final pass, or one over a part of the
+    utterance that a pause ended: either may have other words. `tentative` follows on it, with its
+    leading space, and may change, though it leaves out what most likely will. `stages_ms`: wall
+    time of mel, encode, decode. `audio_tokens`: 20 ms positions of the whole utterance;
+    `window_positions`: of those, in the window, with the silence behind; `encoded_positions`: of
+    these, encoded this time. `likely`: as in `engine.api.Hearing`.
     """
 
     committed: str
@@ -44,8 +46,8 @@ class OpenRecognition:
     """One open utterance. `settled`: words whose sound was dropped from the window. `frozen`,
     `sound` (of the frozen positions) and `memory` spare the work on what has been heard.
     `language_sure`: whether words in `language` may be shown.
-    `shown`: what is shown of the newest hypotheses; `recording`: the sound for the final pass;
-    `final`: its words, if no sound came since."""
+    `shown`: what is shown of the newest hypotheses; `recording`: the sound for the final pass; it
+    begins where `pauses` parted the utterance last; `final`: its words, if no sound came since."""
 
     mel: MelState
     memory: Memory
@@ -57,6 +59,7 @@ class OpenRecognition:
     shown: Shown = field(default_factory=Shown)
     settled: tuple[Word, ...] = ()
     recording: Recording = field(default_factory=Recording)
+    pauses: PauseFinder = field(default_factory=PauseFinder)
     final: tuple[Word, ...] | None = None
 
     @property

@@ -36,7 +36,7 @@ def decode(greedy: Decoder, jobs: Sequence[Job], frames: Sequence[Tensor]) -> li
     """Decode `jobs`; `frames` [T, mels] raw log-mel: of each one's window, without the silence."""
     decoded = greedy.decode_many(jobs)
     deaf = [
-        i for i, (job, d) in enumerate(zip(jobs, decoded, strict=True)) if _ends_early(d, frames[i])
+        i for i, (job, d) in enumerate(zip(jobs, decoded, strict=True)) if ends_early(d, frames[i])
     ]
     if deaf:
         again = greedy.decode_many([_insisting(jobs[i], decoded[i]) for i in deaf])
@@ -68,8 +68,9 @@ def _quantile(levels: Sequence[float], share: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-def _ends_early(decoded: Decoded, frames: Tensor) -> bool:
-    """Whether the model called it the end with speech behind the last of some words."""
+def ends_early(decoded: Decoded, frames: Tensor) -> bool:
+    """Whether the model called it the end with speech behind the last of some words; `frames` as
+    in `decode`."""
     if decoded.ending is not Ending.END or not decoded.places_s:
         return False
     return speech_s(frames, max(decoded.places_s) + WORD_S) >= UNHEARD_S

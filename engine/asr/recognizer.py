@@ -51,6 +51,7 @@ from headstart.engine.asr.languages import (
 )
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized, words_of
+from headstart.engine.asr.pauses import PauseFinder, PauseSettings
 from headstart.engine.asr.recording import LONGEST_S
 from headstart.engine.asr.shown import Shown, ShowSettings
 from headstart.engine.asr.silence import FarSilence
@@ -100,6 +101,7 @@ class RecognizerSettings:
     agreement: AgreementSettings = field(default_factory=AgreementSettings)
     show: ShowSettings = field(default_factory=ShowSettings)
     final: FinalSettings = field(default_factory=FinalSettings)
+    pauses: PauseSettings = field(default_factory=PauseSettings)
 
     def __post_init__(self) -> None:
         """Raises `BadSettings` when a window could outgrow the encoder."""
@@ -184,7 +186,9 @@ class WhisperRecognizer:
     def open(self, stream: object = None) -> OpenRecognition:
         """A new utterance, before its first sample. Whose words it will be does not matter."""
         named = self._detector is None
-        return OpenRecognition(self._mel.open(), self._greedy.memory(), self._language, named)
+        pauses = PauseFinder(self.settings.pauses)
+        mel, memory = self._mel.open(), self._greedy.memory()
+        return OpenRecognition(mel, memory, self._language, named, pauses=pauses)
 
     def recognize(self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32]) -> Recognized:
         """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio` first."""
@@ -207,6 +211,8 @@ class WhisperRecognizer:
                     utterance.recording.push(piece)
                     with clock.stage("mel"):
                         self._mel.push(utterance.mel, torch.from_numpy(piece))
+                    for end in utterance.pauses.push(piece):
+                        self._part(utterance, end, clock)
                     if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
                         grown.append(utterance)
             if grown:
@@ -231,15 +237,28 @@ class WhisperRecognizer:
             utterance.final = self._recognize_again(utterance, clock)
         return self._heard(utterance, utterance.final, (), clock)
 
-    def _recognize_again(self, utterance: OpenRecognition, clock: StageClock) -> tuple[Word, ...]:
-        """The words of the whole utterance; of a long one, those of its end are new."""
+    def _part(self, utterance: OpenRecognition, end: int, clock: StageClock) -> None:
+        """Hear for good what was said before sample `end`; the window begins there."""
+        words = self._recognize_again(utterance, clock, end)
+        utterance.shown = utterance.shown.continuing(utterance.committed, words)
+        utterance.settled, utterance.agreement = words, Agreement()
+        utterance.recording.part(end, len(words))
+        frames = end // HOP_SAMPLES - utterance.mel.dropped
+        self._drop(utterance, min(max(frames, 0), utterance.window_frames))
+
+    def _recognize_again(
+        self, utterance: OpenRecognition, clock: StageClock, end: int | None = None
+    ) -> tuple[Word, ...]:
+        """The words of the whole utterance, or up to sample `end`; of one that pauses parted, or of
+        a long one, those of its end are new."""
         recording = utterance.recording
-        if not recording.samples:
-            return ()
         before = utterance.committed[: recording.start.words]
+        sound = recording.whole(end)
+        if not len(sound):
+            return before
         words = (*utterance.committed, *utterance.agreement.tentative)
         decoded, language = self._final.recognize(
-            recording.whole(),
+            sound,
             utterance.language,
             prompt=tokens_of(before)[-self.settings.prompt_tokens :],
             draft=tokens_of(words[len(before) :]),
@@ -258,12 +277,24 @@ class WhisperRecognizer:
         longest = LONGEST_S * SAMPLE_RATE_HZ
         if not 0 < len(_checked(pcm)) <= longest:
             raise BadAudio("length", f"1 to {longest} samples", len(pcm))
-        decoded, language = self._final.recognize(pcm, self._language, (), (), StageClock())
-        if self._final.is_silence(decoded):
-            return []
-        words = words_of(decoded, self._tokens, language)
-        starts_s = onsets_s(words, decoded.places_s)
-        return [(word.text, start_s) for word, start_s in zip(words, starts_s, strict=False)]
+        language, start = self._language, 0
+        words: tuple[Word, ...] = ()
+        found: list[tuple[str, float]] = []
+        for end in (*PauseFinder(self.settings.pauses).push(pcm), len(pcm)):
+            prompt = tokens_of(words)[-self.settings.prompt_tokens :]
+            sound = pcm[start:end]
+            decoded, language = self._final.recognize(sound, language, prompt, (), StageClock())
+            if not self._final.is_silence(decoded):
+                new = words_of(decoded, self._tokens, language)
+                starts_s = onsets_s(new, decoded.places_s)
+                before_s = start / SAMPLE_RATE_HZ
+                found += [
+                    (word.text, before_s + start_s)
+                    for word, start_s in zip(new, starts_s, strict=False)
+                ]
+                words += new
+            start = end
+        return found
 
     def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> None:
         """A new hypothesis of each window, and what follows from it."""
@@ -297,7 +328,11 @@ class WhisperRecognizer:
             (utterance.mel.dropped + cut.frame) * HOP_SAMPLES, len(utterance.settled)
         )
         utterance.agreement = agreement.drop(cut.words)
-        self._mel.drop(utterance.mel, cut.frame)
+        self._drop(utterance, cut.frame)
+
+    def _drop(self, utterance: OpenRecognition, frames: int) -> None:
+        """Begin the window `frames` later."""
+        self._mel.drop(utterance.mel, frames)
         # Every position is another one now: encode what is left anew.
         utterance.frozen, utterance.sound = Frozen(), None
         utterance.memory = self._greedy.memory()
@@ -416,8 +451,13 @@ def _go_on(utterance: OpenRecognition) -> None:
     if final is None:
         return
     marks = utterance.recording.marks
+    known = marks[0].words  # was not heard again
     counts = (len(utterance.settled), *(mark.words for mark in marks))
-    words, (settled, *moved) = adopted(utterance.committed, final, counts)
+    words, (settled, *moved) = adopted(
+        utterance.committed[known:], final[known:], [count - known for count in counts]
+    )
+    words = (*final[:known], *words)
+    settled, moved = settled + known, [count + known for count in moved]
     utterance.settled = words[:settled]
     marks[:] = [replace(mark, words=count) for mark, count in zip(marks, moved, strict=True)]
     rest = Hypothesis(final[len(words) :], utterance.at_ms)

@@ -49,16 +49,22 @@ class Recording:
         self.marks.append(Mark(sample, words))
         self._forget()
 
+    def part(self, sample: int, words: int) -> None:
+        """Begin anew at `sample`: what was said before it is heard for good, in so many `words`."""
+        self.marks[:] = [Mark(sample, words)]
+        self._forget()
+
     @property
     def start(self) -> Mark:
         """Where hearing again begins."""
         return self.marks[0]
 
-    def whole(self) -> Pcm:
-        """The sound behind `start`, of which the last `LONGEST_S`."""
+    def whole(self, end: int | None = None) -> Pcm:
+        """The sound behind `start`, up to sample `end` or all, of which the last `LONGEST_S`."""
         if not self.samples:
             return np.empty(0, np.float32)
-        return np.concatenate(self._pieces)[-self._wanted :]
+        sound = np.concatenate(self._pieces)[-self._wanted :]
+        return sound if end is None else sound[: max(len(sound) - (self.samples - end), 0)]
 
     @property
     def _wanted(self) -> int:

@@ -48,6 +48,13 @@ class Shown:
         same = _letters(self.words[:count]) == _letters(committed)
         return replace(self, words=self.words[count:]) if same else Shown()
 
+    def continuing(self, committed: Sequence[Word], heard: Sequence[Word]) -> Shown:
+        """Where `heard` takes the place of the `committed` words and of some of those shown: the
+        rest, if it can be told."""
+        before = (*committed, *self.words)
+        behind = _end_in(heard, before)
+        return Shown(before[behind:])
+
     def follow(self, agreement: Agreement, settings: ShowSettings) -> Shown:
         """What is shown after the newest hypothesis of `agreement`."""
         if not agreement.rivals:

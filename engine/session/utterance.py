@@ -42,9 +42,10 @@ def to_float(audio: Audio | Clip) -> Pcm:
 class Utterance:
     """Words and camera views of one turn.
 
-    Committed text only grows, except at a final pass, which may shorten it to the part it confirms.
-    Each of `views` has an offset in the committed text, at a word boundary. The offset stays valid
-    while words are added; a final pass moves it with the words around it.
+    Committed text only grows, except where speech is heard again: a final pass may shorten it to
+    the part it confirms, and a part that a pause ended may come out in other words. Each of `views`
+    has an offset in the committed text, at a word boundary. The offset stays valid while words are
+    added; words that are heard again move it with the words around it.
     """
 
     ref: TurnRef
@@ -78,7 +79,10 @@ class Utterance:
 
     def take(self, words: Recognition, samples: int) -> None:
         """Update with the result after `samples` more samples."""
-        assert words.committed.startswith(self.committed), (words.committed, self.committed)
+        if not words.committed.startswith(self.committed):
+            self.views = [
+                (_moved(at, self.committed, words.committed), view) for at, view in self.views
+            ]
         self.committed, self.tentative = words.committed, words.tentative
         self.views = [(min(at, len(self.committed)), view) for at, view in self.views]
         self.likely = words.likely

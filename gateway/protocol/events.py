@@ -302,7 +302,7 @@ class Events:
         self, *, turn: int, item_id: str, committed: str, tentative: str, audio_ms: float
     ) -> Json:
         """Words so far: `committed` only grows within a turn, but where it is heard again as a
-        whole at a short silence; `tentative` may still change.
+        whole, at a short silence or up to a pause; `tentative` may still change.
 
         `audio_ms` is how far the words reach, from the session's start.
         """

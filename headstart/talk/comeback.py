@@ -41,7 +41,8 @@ class Track(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResumeTicket:
-    """What a client needs to resume its session: the server's token, and the last received event."""
+    """What a client needs to resume its session: the server's token, and the last received event.
+    """
 
     token: str
     last_event_id: str

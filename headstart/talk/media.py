@@ -271,7 +271,8 @@ def _ends_early(path: Path) -> bool:
 
 
 def _declared_s(path: Path, container: InputContainer, stream: AudioStream) -> float | None:
-    """The duration that the file declares for its audio; None if it does not, or only estimates it."""
+    """The duration that the file declares for its audio; None if it does not, or only estimates it.
+    """
     name = container.format.name
     if name == "wav":
         return _wav_declared_s(path, stream)

@@ -32,6 +32,13 @@ def test_a_word_that_is_replaced_counts_as_revised() -> None:
     assert (tally.shown, tally.revised) == (3, 1)
 
 
+def test_a_word_put_in_rewords_none_behind_it() -> None:
+    """It counts as shown once; the one that gave way to others counts as reworded."""
+    tally = wer.Tally()
+    wer._count_reworded([["the", "son"], ["the", "warm", "son"], ["the", "warm", "sun"]], tally)
+    assert (tally.worded, tally.reworded) == (4, 1)
+
+
 def test_tokens_behind_the_first_difference_are_rolled_back() -> None:
     """Two of three went; two new ones were prefilled on top of the three."""
     tally = wer.Tally()

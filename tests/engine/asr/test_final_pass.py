@@ -53,6 +53,25 @@ def test_a_good_draft_is_one_pass(
     assert (plain.passes, drafted.passes) == (len(plain.tokens) + 1, 1)
 
 
+def test_behind_text_like_its_own_a_sound_is_heard(
+    recognizer: WhisperRecognizer, clip: Callable[[str], Sound]
+) -> None:
+    """Where the decoder falls silent behind what was said before, it is asked without it."""
+    once = clip("monologue.ogg")
+    twice = np.concatenate((once[:-5600], once[5600:]))
+    said = (
+        " In the first spring, my sister planted tomatoes, beans and a row of yellow flowers along"
+        " the wall. The birds came back, and every morning we had breakfast on the wooden bench."
+    )
+    sound = twice[int(16.1 * 16_000) : int(36.4 * 16_000)]
+    prompt = recognizer._tokens.encode(said)
+    with torch.inference_mode():
+        decoded, _ = recognizer._final.recognize(sound, recognizer._language, prompt, (), StageClock())
+    text = recognizer._tokens.text(decoded.tokens)
+    assert "more apples than we can eat" in text
+    assert text.endswith("on the wooden bench.")
+
+
 REPEATED = (
     "No, no, no.",
     "No, no, no, no.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from headstart.benchmarks.recordings import load_f32
 from headstart.engine.asr.errors import BadAudio
 from headstart.engine.asr.hypothesis import Agreement, Hypothesis, Word, text_of
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized
+from headstart.engine.asr.pauses import PauseFinder, PauseSettings
 from headstart.engine.asr.recognizer import RecognizerSettings, WhisperRecognizer
 from headstart.engine.errors import BadSettings, BadWeights
 
@@ -178,17 +180,24 @@ def test_unbroken_speech_has_sentences(
     assert jiwer.wer(" ".join(meant), final.committed) < 0.125
 
 
-def test_committed_only_grows(long_run: tuple[Recognized, list[Recognized], list[int]]) -> None:
-    """While somebody speaks, each committed text begins with the one before, in whole words."""
+def test_committed_only_grows(
+    long_run: tuple[Recognized, list[Recognized], list[int]], monologue: Sound
+) -> None:
+    """While somebody speaks, each committed text begins with the one before, in whole words, but
+    where a pause parts the utterance: there some of it may be heard otherwise."""
     final, heard, _ = long_run
-    before = ""
-    for now in heard:
-        assert now.committed.startswith(before)
-        grown = now.committed[len(before) :]
-        assert not before or not grown or not grown[0].isalnum()
+    before, finder, parted = "", PauseFinder(), 0
+    for number, now in enumerate(heard):
+        if finder.push(monologue[24_000 * number : 24_000 * (number + 1)]):
+            parted += 1
+        else:
+            assert now.committed.startswith(before)
+            grown = now.committed[len(before) :]
+            assert not before or not grown or not grown[0].isalnum()
         assert now.committed == now.committed.strip()
         before = now.committed
     assert final.tentative == ""
+    assert 0 < parted < len(heard) / 4
 
 
 def test_unbroken_speech_is_bounded(
@@ -217,7 +226,8 @@ def wholes(
     captured = load_f32(CAPTURED / "question-by-webrtc.wav", 16_000)
     quiet = np.zeros(8000, np.float32)
     two = np.concatenate((question, quiet, clip("followup.wav")))
-    sounds = [question, clip("followup.wav"), captured, two, monologue[: 16_000 * 27]]
+    parted = np.concatenate((monologue[: 16_000 * 9], quiet, two))
+    sounds = [question, clip("followup.wav"), captured, two, monologue[: 16_000 * 27], parted]
     return [(sound, recognizer.finish(recognizer.open(), sound)) for sound in sounds]
 
 
@@ -282,12 +292,33 @@ def test_after_a_final_pass_speech_goes_on(recognizer: WhisperRecognizer, questi
     assert recognizer.finish(utterance).committed == QUESTION
 
 
+def test_what_is_before_a_pause_is_heard_for_good(
+    recognizer: WhisperRecognizer, question: Sound, monologue: Sound
+) -> None:
+    """Behind eight seconds a pause parts the utterance: what is heard again begins there, and the
+    words before it are those of their own sound."""
+    before = np.concatenate((monologue[: 16_000 * 9], np.zeros(4000, np.float32)))
+    sound = np.concatenate((before, np.zeros(4000, np.float32), question))
+    utterance, heard = _hear(recognizer, sound, 500)
+    start = utterance.recording.start
+    assert abs(start.sample - len(before)) < 4000
+    alone = recognizer.open()
+    recognizer.recognize(alone, sound[: start.sample])
+    words = recognizer.finish(alone).committed
+    assert text_of(utterance.settled[: start.words]).strip() == words
+    assert heard[-1].text.startswith(words)
+    assert recognizer.finish(utterance).committed == f"{words} {QUESTION}"
+
+
 def test_of_long_speech_the_end_is_heard_again(
     recognizer: WhisperRecognizer, monologue: Sound
 ) -> None:
-    """Of 40 s the words whose sound is gone stay as they were; what is heard again is at most 28 s
-    and begins where a window was cut."""
-    utterance, _ = _hear(recognizer, monologue, 1500)
+    """Of 40 s that no pause parts the words whose sound is gone stay as they were; what is heard
+    again is at most 28 s and begins where a window was cut."""
+    utterance = recognizer.open()
+    utterance.pauses = PauseFinder(PauseSettings(least_s=math.inf))
+    for start in range(0, len(monologue), 24_000):
+        recognizer.recognize(utterance, monologue[start : start + 24_000])
     settled = utterance.settled
     start = utterance.recording.start
     assert start.sample > 0

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headstart.engine import api
-from headstart.engine.backends.llm_server.totals import Kind
 from headstart.engine.backends.llm_server.capabilities import PromptForm
+from headstart.engine.backends.llm_server.totals import Kind
 from tests.engine.backends.llm_server.bench import ServerBench, scripted
 from tests.engine.fakes import WORD_SAMPLES, echo
 from tests.engine.test_engine import GREEDY, end, hush, respond, user_item
