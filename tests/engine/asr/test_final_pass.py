@@ -66,7 +66,8 @@ def test_behind_text_like_its_own_a_sound_is_heard(
     sound = twice[int(16.1 * 16_000) : int(36.4 * 16_000)]
     prompt = recognizer._tokens.encode(said)
     with torch.inference_mode():
-        decoded, _ = recognizer._final.recognize(sound, recognizer._language, prompt, (), StageClock())
+        language = recognizer._language
+        decoded, _ = recognizer._final.recognize(sound, language, prompt, (), StageClock())
     text = recognizer._tokens.text(decoded.tokens)
     assert "more apples than we can eat" in text
     assert text.endswith("on the wooden bench.")
