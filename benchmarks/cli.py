@@ -170,7 +170,7 @@ def conditions(
             half,
             sample,
             kinds=[name for name in kinds.split(",") if name],
-            recognizer=ears,
+            ears=ears,
             chunk_ms=chunk_ms,
             notes=notes,
             as_json=as_json,

@@ -317,8 +317,8 @@ def test_of_long_speech_the_end_is_heard_again(
     again is at most 28 s and begins where a window was cut."""
     utterance = recognizer.open()
     utterance.pauses = PauseFinder(PauseSettings(least_s=math.inf))
-    for start in range(0, len(monologue), 24_000):
-        recognizer.recognize(utterance, monologue[start : start + 24_000])
+    for at in range(0, len(monologue), 24_000):
+        recognizer.recognize(utterance, monologue[at : at + 24_000])
     settled = utterance.settled
     start = utterance.recording.start
     assert start.sample > 0
