@@ -295,7 +295,7 @@ def test_after_a_final_pass_speech_goes_on(recognizer: WhisperRecognizer, questi
 def test_what_is_before_a_pause_is_heard_for_good(
     recognizer: WhisperRecognizer, question: Sound, monologue: Sound
 ) -> None:
-    """Behind eight seconds a pause parts the utterance: what is heard again begins there, and the
+    """Behind six seconds a pause parts the utterance: what is heard again begins there, and the
     words before it are those of their own sound."""
     before = np.concatenate((monologue[: 16_000 * 9], np.zeros(4000, np.float32)))
     sound = np.concatenate((before, np.zeros(4000, np.float32), question))
