@@ -56,7 +56,7 @@ def play(rig: Rig, stream: Stream, clip: Sounded, tail: TailPolicy, chance: rand
             del frames[:count]
         elif sound is not None:
             count = chance.choice([1, 150, 3_200, 8_000, 40_000])
-            perception.hear(sound[at : at + count])
+            perception.feed(sound[at : at + count])
             at += count
         stream.reconcile(perception.ids(), start)
         if chance.random() < 0.3:

@@ -86,7 +86,7 @@ def test_a_clip_with_sound_and_pictures(tmp_path: Path, tail: TailPolicy) -> Non
     clip = ClipEncoder(model, stream.soft, tail)
     sound = cases.sound()
     for at in range(0, len(sound), 8_000):
-        clip.hear(sound[at : at + 8_000])
+        clip.feed(sound[at : at + 8_000])
         clip.see(cases.frames(4)[at // 8_000 : at // 8_000 + 1])
     clip.finish()
     stream.append([*cases.WORDS_BEFORE, *clip.ids(), *cases.WORDS_BEHIND])

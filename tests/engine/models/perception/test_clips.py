@@ -124,7 +124,7 @@ def test_policies_differ_only_while_the_clip_is_open(twins: Twins) -> None:
         perception = ClipEncoder(twins.ours, stream.soft, tail)
         lengths = []
         for at in range(0, 50_000, 12_500):
-            perception.hear(sound[at : at + 12_500])
+            perception.feed(sound[at : at + 12_500])
             lengths.append(len(perception.ids()) - 1)
         perception.finish()
         lengths.append(len(perception.ids()) - 2)

@@ -78,4 +78,4 @@ def test_a_model_without_senses_says_so(tmp_path: Path) -> None:
         ModelImageEncoder(text).encode_image(picture(1), stream)
     listening = ModelRecognizer(text, TailPolicy.CLOSED).open(stream)
     with pytest.raises(UnsupportedInput, match="qwen2 takes no sound"):
-        listening.hear(torch.zeros(100))
+        listening.feed(torch.zeros(100))
