@@ -76,7 +76,7 @@ def run(
     clips: Path,
     chunk_ms: int,
     *,
-    recognizer: str,
+    ears: str,
     language: str,
     limit: int,
     noise_s: float,
@@ -91,7 +91,7 @@ def run(
     from headstart.benchmarks.yardstick import Offline, normaliser
 
     lines = read_list(clips)[: limit or None]
-    listener = load_recognizer(directory := find_recognizer(recognizer), language)
+    listener = load_recognizer(directory := find_recognizer(ears), language)
     encode = Tokenizer.from_gguf(GgufFile(resolve_model("small").llm)).encode
     offline = Offline(directory, language)
     tally, theirs, seconds = Tally(), [], 0.0
