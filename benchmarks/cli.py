@@ -135,7 +135,7 @@ def wer(
         benchmark.run(
             clips,
             chunk_ms,
-            recognizer=ears,
+            ears=ears,
             language=language,
             limit=limit,
             noise_s=noise_s,
