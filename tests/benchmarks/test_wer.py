@@ -108,7 +108,7 @@ def test_turns_of_one_clip_are_put_together() -> None:
         def open(self) -> list[int]:
             return [0]
 
-        def hear(self, utterance: list[int], sound: Sound) -> Recognized:
+        def recognize(self, utterance: list[int], sound: Sound) -> Recognized:
             utterance[0] += len(sound)
             return Recognized(f"w{utterance[0]}", " x", {"decode": 1.0}, 0, 0, 0)
 

@@ -106,6 +106,19 @@ class Broken:
 Outcome = Arrived | Ended | Broken
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """Of one request: whether a connection was made for it, and whether the server replied."""
+
+    is_new: bool = False
+    is_answered: bool = False
+
+    async def trace(self, event: str, _: Mapping[str, object]) -> None:
+        """Called by httpcore (its extension `trace`) with each step of a request."""
+        if event == "connection.connect_tcp.started":
+            self.is_new = True
+
+
 class HttpClient:
     """Requests to any number of servers. `key`: bearer token for all of them, or None. `clock`
     stamps what arrives."""
@@ -213,7 +226,7 @@ class HttpClient:
         try:
             if request.delay_s:
                 await asyncio.sleep(request.delay_s)
-            closed = await self._exchange(call, request)
+            closed = await self._exchange_open(call, request)
             self._put(Ended(call, closed))
         except LlmServerError as error:
             self._put(Broken(call, error))
@@ -226,13 +239,27 @@ class HttpClient:
         finally:
             del self._tasks[call]
 
-    async def _exchange(self, call: int, request: HttpRequest) -> bool:
+    async def _exchange_open(self, call: int, request: HttpRequest) -> bool:
+        """`_exchange`, again for each kept connection that the server had closed by then: a server
+        may do so between two requests, and that is no fault of it."""
+        while True:
+            attempt = _Attempt()
+            try:
+                return await self._exchange(call, request, attempt)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                if attempt.is_new or attempt.is_answered:
+                    raise
+
+    async def _exchange(self, call: int, request: HttpRequest, attempt: _Attempt) -> bool:
         """One request and its reply. Whether the reply came to its own end."""
         waited_s = self._timeouts.first_s if request.limit_s is None else request.limit_s
         method = "GET" if request.body is None else "POST"
         try:
             async with asyncio.timeout(waited_s) as limit:
-                async with self._http.stream(method, request.url, json=request.body) as response:
+                async with self._http.stream(
+                    method, request.url, json=request.body, extensions={"trace": attempt.trace}
+                ) as response:
+                    attempt.is_answered = True
                     if response.status_code != httpx.codes.OK:
                         body = await _whole(response)
                         raise refusal(response.status_code, response.headers, body, self._key)

@@ -181,7 +181,7 @@ def test_the_same_picture_in_a_second_session_costs_no_encoder_and_no_decoder_wo
         whole.run(api.AddItem(name, item), api.Respond(name, 1, "a", GREEDY))
         stream = whole.engine.sessions[name].stream
         computed.append(stream.prefilled_tokens - whole.finished().usage.output)
-        monkeypatch.setattr(eyes, "_eyes", None)  # the second session must not look again
+        monkeypatch.setattr(eyes, "_labeller", None)  # the second session must not look again
     texts = [e.text for e in whole.events if isinstance(e, api.Finished)][-2:]
     assert texts[0] == texts[1]
     assert computed[1] <= 16 + 8  # the open block, and the turn's suffix
