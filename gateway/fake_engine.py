@@ -471,7 +471,9 @@ def serve(endpoint: str, script: Script, name: str = "", keys: Path | None = Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="a scripted engine for tests and load tests")
+    parser = argparse.ArgumentParser(
+        description="a scripted engine for tests and load tests", allow_abbrev=False
+    )
     parser.add_argument("--endpoint", required=True, help="ZeroMQ address the gateway is bound to")
     parser.add_argument("--name", default="", help="its name among the engines of the gateway")
     parser.add_argument("--keys", type=Path, help="folder of CURVE keys")
@@ -481,7 +483,8 @@ def main() -> None:
             parser.add_argument(flag, action="store_true")
         else:
             parser.add_argument(flag, type=type(option.default), default=option.default)
-    # The real engine gets more arguments than a fake one needs (--model, --threads, …).
+    # The real engine gets more arguments than a fake one needs (--model, --threads, …), and none of
+    # them is the beginning of one of ours (--model-name).
     options = vars(parser.parse_known_args()[0])
     endpoint, name, keys = (options.pop(option) for option in ("endpoint", "name", "keys"))
     script = Script(**options)

@@ -22,10 +22,10 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import zmq
-import zmq.auth
+if TYPE_CHECKING:
+    import zmq
 
 OWN, GATEWAY, ENGINES = "own", "gateway", "engines"
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
@@ -70,6 +70,8 @@ def make_keys(folder: Path, engines: Iterable[str]) -> list[Path]:
 def _make_pair(host: Path) -> bool:
     """Whether the pair was not there. The secret file is never readable by others, not even while
     it is written: it is made in a folder of mode 0700."""
+    import zmq.auth  # here: most of those who import the API open no socket
+
     if (host / f"{OWN}.key_secret").is_file():
         return False
     host.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -107,6 +109,8 @@ def accepted_engines(folder: Path) -> dict[bytes, str]:
 
 
 def _read(file: Path) -> tuple[bytes, bytes | None]:
+    import zmq.auth
+
     try:
         public, secret = zmq.auth.load_certificate(file)
     except (OSError, ValueError) as error:

@@ -79,6 +79,7 @@ def summed(parts: Iterable[api.Stats]) -> api.Stats:
         level=max(part.level for part in every),
         recent_steps=_steps([part.recent_steps for part in every]),
         step_totals=_totals([part.step_totals for part in every]),
+        llm_servers=[server for part in every for server in part.llm_servers],
         llm_server=_llm_server([part.llm_server for part in every if part.llm_server is not None]),
     )
 

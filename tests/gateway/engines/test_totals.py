@@ -28,7 +28,7 @@ def test_one_engine_is_as_it_says() -> None:
 def test_every_number_is_either_added_or_named() -> None:
     """A new field of `Stats` must be thought of here."""
     known = {"ping_sent_ns", "incarnation", "kv_tokens", "level", "recent_steps", "step_totals"}
-    known |= {"llm_server", "now_ns"}
+    known |= {"llm_server", "llm_servers", "now_ns"}
     assert {*COUNTERS, *GAUGES, *known} == set(api.Stats.__struct_fields__)
 
 
@@ -78,7 +78,8 @@ def test_counters_do_not_fall_when_one_engine_starts_again() -> None:
 
 
 def test_what_llm_servers_were_asked_is_added_by_kind_and_code() -> None:
-    """Engines with a decoder of their own add nothing, and earlier lives of an engine count on."""
+    """Engines with a decoder of their own add nothing, and earlier lives of an engine count on.
+    Each server that decodes for one of them is listed."""
     first = api.LlmServerTotals({"warm_up": 2}, {}, {"warm_up": {"cached": 7}}, {"llm_busy": 1}, 1)
     second = api.LlmServerTotals(
         {"warm_up": 1, "answer": 1}, {"answer": 1}, {"warm_up": {"cached": 1, "computed": 4}}, {}, 2
@@ -92,6 +93,9 @@ def test_what_llm_servers_were_asked_is_added_by_kind_and_code() -> None:
         3,
     )
     assert summed([heartbeat(), heartbeat()]).llm_server is None
+    here, there = (api.LlmServerStatus(url, "ready") for url in ("http://a", "http://b"))
+    listed = summed([heartbeat(llm_servers=[here]), heartbeat(llm_servers=[there])])
+    assert listed.llm_servers == [here, there]
     totals = Totals()
     totals.add("a", heartbeat(llm_server=first))
     totals.add("a", heartbeat("2", llm_server=second))
