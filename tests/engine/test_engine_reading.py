@@ -29,7 +29,10 @@ class FakeReading:
     def note(self, *, whole: bool) -> str:
         if self.letter == "-":
             return ""
-        return f"[{self.letter * (1 + whole + 2 * (self.look is Look.CLOSELY))}]"
+        closely = self.look is Look.CLOSELY
+        if self.letter.islower():  # small print, and little of it
+            return f"[{self.letter}]" if closely else ""
+        return f"[{self.letter * (1 + whole + 2 * closely)}]"
 
     def same_as(self, other: Any) -> bool:
         return isinstance(other, FakeReading) and other.letter == self.letter
@@ -253,6 +256,76 @@ def test_a_closer_look_at_the_same_picture(
     reader.finish()
     assert answered(bench) == 1
     assert f"[{writing * 4}]" in bench.stream_text()
+
+
+def test_small_print_behind_a_larger_sign_is_told(bench: Bench, reader: FakeReader) -> None:
+    """A glance at the second picture finds nothing, a closer look less than the first sign has."""
+    show(bench, 1, "A")
+    reader.finish()
+    write(bench, "the small print")
+    ask(bench)
+    reader.finish()
+    assert "[AAAA]" in bench.stream_text()
+    show(bench, 2, "b")
+    reader.finish()
+    write(bench, "the small print", number=2)
+    ask(bench, 2)
+    reader.finish()
+    assert "[b]" in bench.stream_text().rpartition("[AAAA]")[2]
+
+
+def test_a_further_answer_does_not_wait_for_the_newest_frame(
+    bench: Bench, reader: FakeReader
+) -> None:
+    """The question was answered; a call's result brings no new one."""
+    show(bench, 1, "A")
+    write(bench, "what does it say")
+    ask(bench)
+    reader.finish()
+    show(bench, 2, "B")
+    assert bench.engine.is_reading
+    ask(bench, 2)
+    assert answered(bench) == 2
+
+
+def test_an_answer_out_of_band_does_not_wait(bench: Bench, reader: FakeReader) -> None:
+    """It sees no picture of the conversation."""
+    show(bench, 1, "A")
+    write(bench, "what does it say")
+    items = (api.Item("i", api.Role.USER, (api.Text("apart from that"),)),)
+    bench.tell(api.Respond("s", 1, "a1", GREEDY, items=items))
+    bench.run()
+    assert answered(bench) == 1
+
+
+def test_an_answer_that_waits_can_be_cancelled(bench: Bench, reader: FakeReader) -> None:
+    """The next one waits its full time."""
+    show(bench, 1, "A")
+    write(bench, "what does it say")
+    ask(bench)
+    bench.now_ns += WAIT_NS - 1_000_000
+    bench.tell(api.Cancel("s", 1), api.Respond("s", 2, "a2", GREEDY))
+    bench.run()
+    assert bench.finished(1).reason is api.FinishReason.CANCELLED
+    bench.now_ns += 2_000_000
+    bench.run()
+    assert answered(bench) == 1
+    reader.finish()
+    assert answered(bench) == 2
+
+
+def test_a_reading_for_a_session_in_host_memory(reader: FakeReader) -> None:
+    """An idle session may be offloaded before its picture is read; it comes back for the note."""
+    bench = Bench(reader=reader, host_blocks=64)
+    reader.bench = bench
+    bench.open(instructions="Hi there, you are a helpful assistant")
+    show(bench, 1, "A")
+    stream = bench.engine.sessions["s"].stream
+    assert stream.offload(bench.admission.host)
+    reader.finish()
+    assert not stream.offload_slot.offloaded
+    assert "[A]" in bench.stream_text()
+    bench.close()
 
 
 def test_what_cannot_be_told_is_said_where_there_is_a_picture(
