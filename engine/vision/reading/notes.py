@@ -32,9 +32,12 @@ _SMALL_PRINT = re.compile(
     r"\b(small|fine|tiny|little|smaller|smallest)\s+(print|letters?|texts?|writing|words?|type)\b"
     r"|\bread\b.{0,80}\b(all|everything|whole|entire|rest|page|closely|carefully)\b"
     r"|\blook closer\b"
-    r"|\ball (of )?(it|that|the (text|words|writing))\b",
+    r"|\ball (of (it|that)|(of )?the (text|words|writing))\b",
     re.IGNORECASE,
 )
+
+# Plain, curly, full-width and lenticular.
+_NOTE_MARKS = re.compile('[\\[\\]"\u201c-\u201f\uff02\uff3b\uff3d\u3010\u3011]')
 
 _COUNT = re.compile(
     r"\bhow many (?!(people|persons?|men|women|faces|words?|letters)\b).{0,120}"
@@ -49,7 +52,7 @@ CANNOT_COUNT = "[camera: I can't count things in a picture, only people]\n"
 def note(written: Written, *, whole: bool) -> str:
     """The note on what is written, "" for nothing. `whole`: as long as `WHOLE_CHARS`."""
     # A quotation mark or a bracket in the picture would end the note for the model.
-    lines = (re.sub(r"[\[\]\"]", "'", line) for line in written.lines)
+    lines = (_NOTE_MARKS.sub("'", line) for line in written.lines)
     text = " / ".join(lines)
     limit = WHOLE_CHARS if whole else SHORT_CHARS
     if len(text) > limit:
