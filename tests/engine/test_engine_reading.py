@@ -288,6 +288,35 @@ def test_a_further_answer_does_not_wait_for_the_newest_frame(
     assert answered(bench) == 2
 
 
+@pytest.mark.parametrize(
+    ("question", "letters"), [("what does it say", "AA"), ("read the small print", "AAAA")]
+)
+def test_who_goes_on_speaking_keeps_the_note(
+    reader: FakeReader, question: str, letters: str
+) -> None:
+    """What was read between an early end and the rest of the message is told with the whole."""
+    bench = Bench(f"{question} to me", reader=reader)
+    reader.bench = bench
+    bench.open()
+    show(bench, 1, "A")
+    if letters == "AAAA":  # a closer look, whose note has no place of its own
+        reader.finish()
+    bench.say(words=len(question.split()))
+    first, second = api.TurnRef(1), api.TurnRef(2)
+    bench.tell(api.Hush("s", first, 0), api.EndSpeech("s", first, 0, may_continue=True))
+    ask(bench)
+    reader.finish()
+    assert answered(bench) == 1
+    assert f"[{letters}]" in bench.stream_text()
+    bench.tell(api.BeginSpeech("s", second, "u2", 0, may_continue=True))
+    bench.tell(api.Audio("s", second, 0, bytes(2 * WORD_SAMPLES), bench.now_ns))
+    bench.tell(api.ContinueSpeech("s", second, "u1", "a1"))
+    bench.run()
+    assert f"[{letters}]" in bench.stream_text()
+    assert bench.stream_text().count("<U>") == 1
+    bench.close()
+
+
 def test_an_answer_out_of_band_does_not_wait(bench: Bench, reader: FakeReader) -> None:
     """It sees no picture of the conversation."""
     show(bench, 1, "A")
@@ -339,6 +368,26 @@ def test_what_cannot_be_told_is_said_where_there_is_a_picture(
     reader.finish()
     write(bench, "count the cups", number=2)
     assert bench.stream_text().endswith("[?]count the cups")
+
+
+def test_it_is_said_once_however_often_the_question_pauses(reader: FakeReader) -> None:
+    """Each pause takes the question anew."""
+    bench = Bench("count the cups for me now", reader=reader)
+    reader.bench = bench
+    bench.open()
+    show(bench, 1, "-")
+    reader.finish()
+    bench.say(words=3)
+    ref, sound = api.TurnRef(1), bytes(2 * WORD_SAMPLES)
+    for _ in range(2):
+        bench.tell(api.Hush("s", ref, 0), api.Resume("s", ref))
+        bench.run()
+        bench.tell(api.Hush("s", ref, 0))
+        bench.run()
+        bench.tell(api.Resume("s", ref), api.Audio("s", ref, 0, sound, bench.now_ns))
+        bench.run()
+    assert bench.stream_text().count("[?]") == 1
+    bench.close()
 
 
 def test_the_time_is_in_the_budget(bench: Bench, reader: FakeReader) -> None:
