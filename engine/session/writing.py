@@ -104,7 +104,9 @@ class Writing:
 
     def holds_up(self, waited_ns: int) -> bool:
         """Whether an answer that has waited for so long should wait for a reading."""
-        if self._look is not Look.GLANCE and not self._is_answered:
+        if self._is_answered:
+            return False
+        if self._look is not Look.GLANCE:
             return bool(self._waiting) and waited_ns < WAIT_NS
         return any(not reading.live for reading, _ in self._waiting) and waited_ns < WAIT_UNASKED_NS
 
