@@ -42,7 +42,8 @@ _SMALL_PRINT = re.compile(
 _NOTE_MARKS = re.compile('[\\[\\]"\u201c-\u201f\uff02\uff3b\uff3d\u3010\u3011]')
 
 _COUNT = re.compile(
-    r"\bhow many (?!(people|persons?|men|women|faces|words?|letters)\b).{0,120}"
+    r"\bhow many (?!(people|persons?|men|women|faces|words?|letters"
+    r"|days|weeks|months|years|hours|minutes|seconds|times)\b).{0,120}"
     r"\b(see|there|picture|image|photo|camera|here|holding|hands?|front|table|these|those|this)\b"
     r"|\bcount (the|these|those|them|what)\b",
     re.IGNORECASE,

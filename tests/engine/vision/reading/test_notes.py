@@ -102,6 +102,7 @@ def test_other_questions(question: str) -> None:
         ("Count the books.", True),
         ("How many people are there?", False),
         ("How many days does a week have?", False),
+        ("How many days are there in a week?", False),
         ("What do you see?", False),
     ],
 )
