@@ -310,6 +310,9 @@ class Engine:
         reader.collect()
         worked = False
         for session in self.sessions.values():
+            if not session.conversation.writing.has_read:
+                continue
+            self._restore(session)  # it may be idle for long
             try:
                 worked |= session.take_readings()
             except EngineError as error:

@@ -123,7 +123,7 @@ class Reading(Protocol):
     """The reading of one picture, which may be under way."""
 
     look: Look
-    done: bool  # set in `PictureReader.collect` only
+    done: bool  # set by the `PictureReader`'s methods only, so on the engine's thread
     live: bool  # a camera's frame, not a still
     began_ns: int
     ended_ns: int
@@ -169,7 +169,8 @@ class PictureReader(Protocol):
         ...
 
     def forget(self, owner: str) -> None:
-        """Drop the waiting pictures of a stream that is closed."""
+        """Drop the pictures of a stream that is closed: those that wait, and the rest of the one
+        that is being read."""
         ...
 
     def fileno(self) -> int:

@@ -61,7 +61,7 @@ export class Player {
     if (cleared) this.stale -= 1;
     else if (this.stale === 0) this.played = played;
     this.onPlayed((this.played * 1_000) / RATE_HZ, this.playing);
-    if (held) this.onHeld(Math.max(0, this.heardAtMs(atS) - this.heldAtMs));
+    if (held && this.playing) this.onHeld(Math.max(0, this.heardAtMs(atS) - this.heldAtMs));
   }
 
   /** A response begins at an instant of the graph's clock, which is ahead of the loudspeaker. */
@@ -110,7 +110,7 @@ export class Player {
 
   /**
    * Stands still, or goes on from there: it is not known yet whether somebody interrupts. `onHeld`
-   * is told after how many ms the loudspeaker is silent.
+   * is told after how many ms the loudspeaker is silent, if anything was being played.
    */
   hold(held) {
     clearTimeout(this.holding);

@@ -226,8 +226,8 @@ class WhisperRecognizer:
         """The final words so far, nothing tentative: those of the sound heard as a whole, whatever
         was said of it before (`engine.asr.final_pass`). `pcm`: sound that comes with the end.
 
-        The utterance stays open: `hear` goes on, with the words that were committed and that the
-        final pass has as well.
+        The utterance stays open: `recognize` goes on, with the words that were committed and that
+        the final pass has as well.
         """
         clock = StageClock()
         if pcm is not None and len(pcm):

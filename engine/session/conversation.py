@@ -32,7 +32,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
 from headstart.engine.session.errors import NotContinuable, UnknownItem
 from headstart.engine.session.utterance import Utterance
-from headstart.engine.session.writing import Note, Writing
+from headstart.engine.session.writing import Note, Place, Writing
 
 # Names kept of evicted items, so that clients can still remove them or insert behind them.
 MAX_EVICTED_NAMES = 4096
@@ -293,8 +293,10 @@ class Conversation:
 
     def ask(self, question: str) -> None:
         """Take the words of a question: one about what is written gets more of that."""
+        shown = [] if self.utterance is None else [view.key for _, view in self.utterance.views]
         for note in self.writing.ask(question):
-            self._show(self._view_of(note))
+            if note.text not in shown:  # speech that pauses asks again
+                self._show(self._view_of(note))
 
     def take_readings(self) -> bool:
         """Add what has been read in pictures meanwhile. Whether there was any."""
@@ -306,7 +308,8 @@ class Conversation:
     def _add_note(self, note: Note) -> None:
         """Add a note on a picture: behind it in a message that nobody has answered, or in front of
         that message; else to what is being said or shown now, so that nothing is computed again."""
-        segment = _view_segment(self._view_of(note))
+        view = self._view_of(note)
+        segment = _view_segment(view)
         is_speaking = note.live and self.utterance is not None
         unanswered = 0 if is_speaking else self._num_unanswered()
         for at in range(len(self._entries) - unanswered, len(self._entries)):
@@ -316,12 +319,19 @@ class Conversation:
                 behind = held.index(True) + 1
                 segments = (*entry.segments[:behind], segment, *entry.segments[behind:])
                 self._entries[at] = replace(entry, segments=segments)
+                self._keep_for_continuation(entry, view, note.place)
                 return
         if unanswered and self._view is None and self.utterance is None:
             last = self._entries[-1]
             self._entries[-1] = replace(last, segments=(segment, *last.segments))
+            self._keep_for_continuation(last, view, None)
         else:
-            self._show(self._view_of(note))
+            self._show(view)
+
+    def _keep_for_continuation(self, entry: Entry, view: View, place: Place | None) -> None:
+        """Speech that goes on renders its item anew: add the note to the ended utterance too."""
+        if self.ended is not None and self.ended.item_id == entry.item_id:
+            self.ended.insert_view(view, place)
 
     def _num_unanswered(self) -> int:
         """How many items at the end are the user's."""

@@ -142,6 +142,7 @@ class Session:
         if self.commands.remove(
             lambda c: isinstance(c, api.Respond) and c.generation == generation
         ):
+            self._held_since_ns = None
             self._emit_cancelled(generation)
 
     def streams(self) -> list[Stream]:
@@ -279,8 +280,11 @@ class Session:
         return taken
 
     def waits_for_reading(self) -> bool:
-        """Whether its next command is an answer that needs a reading under way."""
-        if not isinstance(self.commands.next, api.Respond) or self.commands.has_audio:
+        """Whether its next command is an answer that needs a reading under way. One out of band
+        does not see the conversation's pictures."""
+        command = self.commands.next
+        in_band = isinstance(command, api.Respond) and command.items is None
+        if not in_band or self.commands.has_audio:
             self._held_since_ns = None
             return False
         now_ns = self._clock()
@@ -398,6 +402,7 @@ class Session:
         return Answer.begin(self._services, stream, prompt, ask.sampling, tools)
 
     def _respond(self, command: api.Respond) -> None:
+        self._held_since_ns = None
         if command.items is not None:
             self._respond_out_of_band(command)
             return
@@ -426,6 +431,7 @@ class Session:
         self.conversation.keep_view()
         self.conversation.open_answer(command.item_id)
         answer.generation, answer.item_id = command.generation, command.item_id
+        self.conversation.writing.answer_begins()
         self.deadline_ns = self._clock()
         self.flush(answer)
 

@@ -121,6 +121,13 @@ class Utterance:
         """Add a camera view behind the committed words."""
         self.views.append((len(self.committed), view))
 
+    def insert_view(self, view: View, place: tuple[int, ...] | None) -> None:
+        """Add a view behind the one whose tokens are `place`; None, or not one of these: first."""
+        held = [shown.ids is place for _, shown in self.views]
+        behind = held.index(True) + 1 if any(held) else 0
+        offset = self.views[behind - 1][0] if behind else 0
+        self.views.insert(behind, (offset, view))
+
     def hearing(self, session: str) -> Hearing:
         """The event with the words so far."""
         return Hearing(

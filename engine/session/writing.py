@@ -43,6 +43,7 @@ class Writing:
         self._told: Reading | None = None
         self._told_text = ""
         self._look = Look.GLANCE  # what the newest question asks for
+        self._is_answered = False  # whether an answer to it has begun
         self.spans: list[api.Span] = []
         """Of the readings taken since somebody emptied this."""
 
@@ -58,6 +59,7 @@ class Writing:
 
     def ask(self, question: str) -> list[Note]:
         """Take a question. What it gets to know at once of what has been read already."""
+        self._is_answered = False
         if self._reader is None:
             return []
         self._look = self._reader.look_for(question)
@@ -79,8 +81,6 @@ class Writing:
 
     def take(self) -> list[Note]:
         """The notes on what has been read since."""
-        if not any(reading.done for reading, _ in self._waiting):
-            return []
         done = [(reading, place) for reading, place in self._waiting if reading.done]
         self._waiting = [pair for pair in self._waiting if not pair[0].done]
         notes = []
@@ -93,15 +93,27 @@ class Writing:
         return notes
 
     @property
+    def has_read(self) -> bool:
+        """Whether `take` has something to take."""
+        return any(reading.done for reading, _ in self._waiting)
+
+    @property
     def is_reading(self) -> bool:
         """Whether a picture is being read, or waits for it."""
         return bool(self._waiting)
 
     def holds_up(self, waited_ns: int) -> bool:
         """Whether an answer that has waited for so long should wait for a reading."""
+        if self._is_answered:
+            return False
         if self._look is not Look.GLANCE:
             return bool(self._waiting) and waited_ns < WAIT_NS
         return any(not reading.live for reading, _ in self._waiting) and waited_ns < WAIT_UNASKED_NS
+
+    def answer_begins(self) -> None:
+        """The newest question is being answered; a further answer, as behind a function's result,
+        does not wait for what it asked."""
+        self._is_answered = True
 
     def close(self) -> None:
         """Drop what is not read yet."""
@@ -114,8 +126,10 @@ class Writing:
         if not text or self._told is None:
             return bool(text)
         longer = len(text) > len(self._told_text)
-        if reading is self._told or reading.look is Look.CLOSELY:
+        if reading is self._told:
             return longer
+        if reading.look is Look.CLOSELY:  # of the picture that was told of last, or of another
+            return longer or not reading.same_as(self._told)
         return not reading.live or not reading.same_as(self._told)
 
     def _tell(self, reading: Reading, *, whole: bool) -> str:

@@ -28,6 +28,9 @@ LAST_ITEMS = _words("and or und oder et ou y e o u ed od и или")
 SHORT_WORDS = 4
 ITEM_WORDS = 3
 LEAST_DIGITS = 6  # of a number that a question asks for
+_QUESTION_MARKS = ("?", "\N{FULLWIDTH QUESTION MARK}", "\N{ARABIC QUESTION MARK}")
+# Thai, Lao, Burmese, Khmer, Japanese, Chinese: without spaces, a sentence looks like one word.
+_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
 _ASKS_FOR_NUMBER = re.compile(
     r"(?:phone|telephone|account|card|order|reference|booking|customer|tracking|serial|member)"
@@ -62,7 +65,7 @@ def is_unfinished(words: str, expected: Expected = Expected.ANYTHING) -> bool:
         return True
     found = _WORD.findall(text.lower())
     last = found[-1] if found else ""
-    if text.endswith(("?", "!")):
+    if text.endswith((*_QUESTION_MARKS, "!")):
         return False
     if last in FILLERS | CONJUNCTIONS or text.lower().endswith((", so", ", so.")):
         return True
@@ -73,12 +76,14 @@ def is_unfinished(words: str, expected: Expected = Expected.ANYTHING) -> bool:
 
 def is_question(words: str) -> bool:
     """Whether the recogniser put a question mark behind the `words`."""
-    return words.rstrip().endswith("?")
+    return words.rstrip().endswith(_QUESTION_MARKS)
 
 
 def may_begin_list(words: str) -> bool:
     """Whether the message is one short sentence that asks nothing: "Put milk.", of which every item
-    of a list could be the first."""
+    of a list could be the first. Of a language that writes no spaces that is not told."""
+    if _UNSPACED.search(words):
+        return False
     found = _WORD.findall(words)
     return 0 < len(found) <= SHORT_WORDS and not is_question(words)
 

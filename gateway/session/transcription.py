@@ -70,7 +70,8 @@ class Transcripts:
             self._context.send(self._context.events.item_deleted(first.item_id))
 
     def show(self, utterance: Utterance, event: api.Hearing) -> None:
-        """Show the words so far. Committed words change only after a final pass."""
+        """Show the words so far. Committed words change after a final pass, and where a pause ends
+        a part of the utterance."""
         self._show(utterance, event.committed)
         context = self._context
         context.send_ours(
@@ -130,8 +131,8 @@ class Transcripts:
 
     def _show(self, utterance: Utterance, committed: str) -> None:
         """Send the newly committed words as a delta, if the session wants transcripts. Sent words
-        cannot be taken back: if a final pass changes them, only the whole transcript at the end is
-        sent."""
+        cannot be taken back: if they are heard otherwise later, only the whole transcript at the
+        end is sent."""
         context = self._context
         if context.config.transcription is None or not committed.startswith(utterance.shown):
             return

@@ -29,7 +29,10 @@ class FakeReading:
     def note(self, *, whole: bool) -> str:
         if self.letter == "-":
             return ""
-        return f"[{self.letter * (1 + whole + 2 * (self.look is Look.CLOSELY))}]"
+        closely = self.look is Look.CLOSELY
+        if self.letter.islower():  # small print, and little of it
+            return f"[{self.letter}]" if closely else ""
+        return f"[{self.letter * (1 + whole + 2 * closely)}]"
 
     def same_as(self, other: Any) -> bool:
         return isinstance(other, FakeReading) and other.letter == self.letter
@@ -255,6 +258,105 @@ def test_a_closer_look_at_the_same_picture(
     assert f"[{writing * 4}]" in bench.stream_text()
 
 
+def test_small_print_behind_a_larger_sign_is_told(bench: Bench, reader: FakeReader) -> None:
+    """A glance at the second picture finds nothing, a closer look less than the first sign has."""
+    show(bench, 1, "A")
+    reader.finish()
+    write(bench, "the small print")
+    ask(bench)
+    reader.finish()
+    assert "[AAAA]" in bench.stream_text()
+    show(bench, 2, "b")
+    reader.finish()
+    write(bench, "the small print", number=2)
+    ask(bench, 2)
+    reader.finish()
+    assert "[b]" in bench.stream_text().rpartition("[AAAA]")[2]
+
+
+def test_a_further_answer_does_not_wait_for_the_newest_frame(
+    bench: Bench, reader: FakeReader
+) -> None:
+    """The question was answered; a call's result brings no new one."""
+    show(bench, 1, "A")
+    write(bench, "what does it say")
+    ask(bench)
+    reader.finish()
+    show(bench, 2, "B")
+    assert bench.engine.is_reading
+    ask(bench, 2)
+    assert answered(bench) == 2
+
+
+@pytest.mark.parametrize(
+    ("question", "letters"), [("what does it say", "AA"), ("read the small print", "AAAA")]
+)
+def test_who_goes_on_speaking_keeps_the_note(
+    reader: FakeReader, question: str, letters: str
+) -> None:
+    """What was read between an early end and the rest of the message is told with the whole."""
+    bench = Bench(f"{question} to me", reader=reader)
+    reader.bench = bench
+    bench.open()
+    show(bench, 1, "A")
+    if letters == "AAAA":  # a closer look, whose note has no place of its own
+        reader.finish()
+    bench.say(words=len(question.split()))
+    first, second = api.TurnRef(1), api.TurnRef(2)
+    bench.tell(api.Hush("s", first, 0), api.EndSpeech("s", first, 0, may_continue=True))
+    ask(bench)
+    reader.finish()
+    assert answered(bench) == 1
+    assert f"[{letters}]" in bench.stream_text()
+    bench.tell(api.BeginSpeech("s", second, "u2", 0, may_continue=True))
+    bench.tell(api.Audio("s", second, 0, bytes(2 * WORD_SAMPLES), bench.now_ns))
+    bench.tell(api.ContinueSpeech("s", second, "u1", "a1"))
+    bench.run()
+    assert f"[{letters}]" in bench.stream_text()
+    assert bench.stream_text().count("<U>") == 1
+    bench.close()
+
+
+def test_an_answer_out_of_band_does_not_wait(bench: Bench, reader: FakeReader) -> None:
+    """It sees no picture of the conversation."""
+    show(bench, 1, "A")
+    write(bench, "what does it say")
+    items = (api.Item("i", api.Role.USER, (api.Text("apart from that"),)),)
+    bench.tell(api.Respond("s", 1, "a1", GREEDY, items=items))
+    bench.run()
+    assert answered(bench) == 1
+
+
+def test_an_answer_that_waits_can_be_cancelled(bench: Bench, reader: FakeReader) -> None:
+    """The next one waits its full time."""
+    show(bench, 1, "A")
+    write(bench, "what does it say")
+    ask(bench)
+    bench.now_ns += WAIT_NS - 1_000_000
+    bench.tell(api.Cancel("s", 1), api.Respond("s", 2, "a2", GREEDY))
+    bench.run()
+    assert bench.finished(1).reason is api.FinishReason.CANCELLED
+    bench.now_ns += 2_000_000
+    bench.run()
+    assert answered(bench) == 1
+    reader.finish()
+    assert answered(bench) == 2
+
+
+def test_a_reading_for_a_session_in_host_memory(reader: FakeReader) -> None:
+    """An idle session may be offloaded before its picture is read; it comes back for the note."""
+    bench = Bench(reader=reader, host_blocks=64)
+    reader.bench = bench
+    bench.open(instructions="Hi there, you are a helpful assistant")
+    show(bench, 1, "A")
+    stream = bench.engine.sessions["s"].stream
+    assert stream.offload(bench.admission.host)
+    reader.finish()
+    assert not stream.offload_slot.offloaded
+    assert "[A]" in bench.stream_text()
+    bench.close()
+
+
 def test_what_cannot_be_told_is_said_where_there_is_a_picture(
     bench: Bench, reader: FakeReader
 ) -> None:
@@ -266,6 +368,26 @@ def test_what_cannot_be_told_is_said_where_there_is_a_picture(
     reader.finish()
     write(bench, "count the cups", number=2)
     assert bench.stream_text().endswith("[?]count the cups")
+
+
+def test_it_is_said_once_however_often_the_question_pauses(reader: FakeReader) -> None:
+    """Each pause takes the question anew."""
+    bench = Bench("count the cups for me now", reader=reader)
+    reader.bench = bench
+    bench.open()
+    show(bench, 1, "-")
+    reader.finish()
+    bench.say(words=3)
+    ref, sound = api.TurnRef(1), bytes(2 * WORD_SAMPLES)
+    for _ in range(2):
+        bench.tell(api.Hush("s", ref, 0), api.Resume("s", ref))
+        bench.run()
+        bench.tell(api.Hush("s", ref, 0))
+        bench.run()
+        bench.tell(api.Resume("s", ref), api.Audio("s", ref, 0, sound, bench.now_ns))
+        bench.run()
+    assert bench.stream_text().count("[?]") == 1
+    bench.close()
 
 
 def test_the_time_is_in_the_budget(bench: Bench, reader: FakeReader) -> None:

@@ -6,18 +6,20 @@ calls `collect` when it is readable.
 Bounds: one live frame of an owner (a session's stream) waits, a newer one replaces it; so many
 stills of one owner, so many pictures of all. Beyond a bound a picture is not read: its reading is
 done, with nothing written. Owners are served in turn. The thread is one, so that it takes at most
-one core, at a priority below everything else here.
+one core, at a priority below everything else here. Should it die, the engine's log says so, and no
+picture is read any more.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import select
+import sys
 import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import blake2b
 
 import cv2
@@ -46,7 +48,7 @@ _LOWER_PRIORITY = 10  # nice levels below the engine's
 # was: noise is averaged out, a word that appears is not.
 _GRID = (40, 30)
 _CHANGED_FROM = 10
-_ENTRY_BYTES = 1_024  # of a cached `Written`: some lines of text
+_ENTRY_BYTES = 512  # of a cached `Written` without its lines
 
 _NOTHING = Written(())
 
@@ -94,7 +96,8 @@ class BackgroundReader:
         self._waiting: OrderedDict[str, deque[PictureReading]] = OrderedDict()  # next owner first
         self._finished: deque[PictureReading] = deque()
         self._changed = threading.Condition()
-        self._closing = False
+        self._current: PictureReading | None = None
+        self._closing = self._died = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._work, name="picture reader", daemon=True)
         self._thread.start()
@@ -148,7 +151,8 @@ class BackgroundReader:
                 for older in [one for one in waiting if one.live]:
                     waiting.remove(older)
                     _give_up(older)
-            if len(waiting) >= MAX_STILLS or self._num_waiting() >= MAX_WAITING:
+            is_full = len(waiting) >= MAX_STILLS or self._num_waiting() >= MAX_WAITING
+            if is_full or self._died:
                 _give_up(reading)
             else:
                 waiting.append(reading)
@@ -160,18 +164,33 @@ class BackgroundReader:
         return sum(map(len, self._waiting.values()))
 
     def collect(self) -> None:
-        if select.select([self._wake], [], [], 0)[0]:
+        with suppress(BlockingIOError):
             os.eventfd_read(self._wake)
+        if self._died:
+            self._give_up_all()
         while self._finished:
             reading = self._finished.popleft()
             if not reading.given_up:
-                self._cache.put(reading.key, reading.written, _ENTRY_BYTES)
+                size_bytes = _ENTRY_BYTES + sum(map(sys.getsizeof, reading.written.lines))
+                self._cache.put(reading.key, reading.written, size_bytes)
             reading.done = True
+
+    def _give_up_all(self) -> None:
+        with self._changed:
+            for waiting in self._waiting.values():
+                for reading in waiting:
+                    _give_up(reading)
+            self._waiting.clear()
+            if self._current is not None:
+                _give_up(self._current)
+                self._current = None
 
     def forget(self, owner: str) -> None:
         with self._changed:
             for reading in self._waiting.pop(owner, ()):
                 _give_up(reading)
+            if self._current is not None and self._current.owner == owner:
+                _give_up(self._current)
 
     def fileno(self) -> int:
         return self._wake
@@ -187,25 +206,32 @@ class BackgroundReader:
     # --- the thread ------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        # The kernel counts priorities by thread.
-        thread = threading.get_native_id()
-        nice = min(19, os.getpriority(os.PRIO_PROCESS, thread) + _LOWER_PRIORITY)
-        os.setpriority(os.PRIO_PROCESS, thread, nice)
-        while (reading := self._next()) is not None:
-            detail = CLOSELY if reading.look is Look.CLOSELY else GLANCE
-            reading.began_ns = self._clock()
-            try:
-                reading.written = self._reader.read(
-                    _pixels(reading.picture), detail, lambda: self._closing
-                )
-            except Abandoned:
-                reading.given_up = True
-            except Exception:  # one picture's fault is not the next one's
-                log.exception("a picture could not be read")
-                reading.given_up = True
-            reading.ended_ns = self._clock()
-            self._finished.append(reading)
+        try:
+            _lower_priority()
+            while (reading := self._next()) is not None:
+                self._read(reading)
+                with self._changed:
+                    self._current = None
+                    self._finished.append(reading)
+                os.eventfd_write(self._wake, 1)
+        except BaseException:
+            log.exception("the picture reader died: pictures are not read until a restart")
+            self._died = True
             os.eventfd_write(self._wake, 1)
+
+    def _read(self, reading: PictureReading) -> None:
+        detail = CLOSELY if reading.look is Look.CLOSELY else GLANCE
+        reading.began_ns = self._clock()
+        try:
+            reading.written = self._reader.read(
+                _pixels(reading.picture), detail, lambda: self._closing or reading.given_up
+            )
+        except Abandoned:
+            reading.given_up = True
+        except Exception:  # one picture's fault is not the next one's
+            log.exception("a picture could not be read")
+            reading.given_up = True
+        reading.ended_ns = self._clock()
 
     def _next(self) -> PictureReading | None:
         """The next picture, of the owner that waits longest; None at the end."""
@@ -218,7 +244,18 @@ class BackgroundReader:
             reading = waiting.popleft()
             if waiting:
                 self._waiting[owner] = waiting
+            self._current = reading
             return reading
+
+
+def _lower_priority() -> None:
+    """Of this thread, by which the kernel counts priorities."""
+    thread = threading.get_native_id()
+    nice = min(19, os.getpriority(os.PRIO_PROCESS, thread) + _LOWER_PRIORITY)
+    try:
+        os.setpriority(os.PRIO_PROCESS, thread, nice)
+    except OSError as error:  # some sandboxes do not let it
+        log.warning("pictures are read at the engine's own priority: %s", error)
 
 
 def _give_up(reading: PictureReading) -> None:

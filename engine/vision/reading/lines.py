@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import cos, hypot, radians, sin
 from pathlib import Path
 
@@ -49,7 +50,7 @@ class Line:
         """Height of its letters, whichever way they run."""
         return min(self.height, self.length)
 
-    @property
+    @cached_property
     def centre(self) -> tuple[float, float]:
         x, y = self.corners.mean(axis=0).tolist()
         return x, y

@@ -81,10 +81,12 @@ class TextReader:
     def read(
         self, rgb: Rgb, detail: Detail, unwanted: Callable[[], bool] = lambda: False
     ) -> Written:
-        """What is written in `rgb`, uint8 [H, W, 3]. Raises `Abandoned` between two lines, once
-        the reading is `unwanted`."""
+        """What is written in `rgb`, uint8 [H, W, 3]. Raises `Abandoned` between two runs of a net,
+        once the reading is `unwanted`."""
         found: list[Line] = []
         for side in detail.longest_sides:
+            if unwanted():
+                raise Abandoned
             for line in self._finder.find(rgb, side):
                 _add(line, found)
         found.sort(key=lambda line: -line.thickness)

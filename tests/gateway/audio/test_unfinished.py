@@ -104,4 +104,6 @@ def test_a_short_sentence_that_asks_nothing_may_begin_a_list() -> None:
     assert may_begin_list("Put milk.")
     assert not may_begin_list("Which one?")
     assert not may_begin_list("Please put some milk on it.")
+    assert not may_begin_list("\u628a\u725b\u5976\u653e\u8fdb\u53bb\u3002")  # a Chinese sentence
+    assert not may_begin_list("\u0643\u0645\u061f")  # an Arabic question
     assert not may_begin_list("")

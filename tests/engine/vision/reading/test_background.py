@@ -43,6 +43,8 @@ class Gated(TextReader):
         self.read_bytes.append(first)
         if first == 255:
             raise RuntimeError("a fault of the test")
+        if first == 254:
+            raise SystemExit
         return Written((f"number {first}",) * (2 if detail is CLOSELY else 1))
 
 
@@ -170,14 +172,27 @@ def test_a_fault_of_one_picture_is_not_the_next_ones(
 
 
 def test_a_closed_session_waits_for_nothing(background: BackgroundReader, gated: Gated) -> None:
-    """Its waiting pictures are given up."""
+    """Its waiting pictures are given up, and so is the one that is being read."""
     running = still(background, 1)
     assert gated.began.acquire(timeout=PATIENCE_S)
     waiting = still(background, 2)
     background.forget("a")
     assert waiting.given_up
+    assert running.given_up
+    next_one = still(background, 3, owner="b")
+    assert gated.began.acquire(timeout=PATIENCE_S)  # without that the gate was opened
     gated.gate.release()
-    collect(background, running)
+    collect(background, next_one)
+    assert gated.read_bytes == [3]
+
+
+def test_nothing_waits_for_a_thread_that_died(background: BackgroundReader, gated: Gated) -> None:
+    """What it was reading, what waits and what comes is given up."""
+    running, waiting = still(background, 254), still(background, 1)
+    gated.gate.release()
+    assert collect(background, running).given_up
+    assert waiting.given_up
+    assert still(background, 2).given_up
 
 
 def test_the_end_does_not_wait_for_the_pictures(gated: Gated) -> None:
