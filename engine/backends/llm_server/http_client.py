@@ -16,6 +16,7 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 import queue
 import select
 import socket
@@ -198,7 +199,9 @@ class HttpClient:
             self._loop.close()
 
     def _begin(self, call: int, request: HttpRequest) -> None:
-        self._tasks[call] = self._loop.create_task(self._run(call, request))
+        task = self._tasks[call] = self._loop.create_task(self._run(call, request))
+        # Not in `_run`: a task that is cancelled before its first step does not get there.
+        task.add_done_callback(lambda _: self._tasks.pop(call))
 
     def _cancel(self, call: int) -> None:
         task = self._tasks.get(call)
@@ -223,8 +226,6 @@ class HttpClient:
             # The session gets an error and goes on; the cause is ours and must be seen.
             log.exception("a request to the LLM server failed")
             self._put(Broken(call, LlmFailed(0, repr(error)[:SHOWN_CHARS])))
-        finally:
-            del self._tasks[call]
 
     async def _exchange(self, call: int, request: HttpRequest) -> bool:
         """One request and its reply. Whether the reply came to its own end."""
@@ -310,9 +311,10 @@ def message_of(body: bytes) -> str:
 
 def _seconds(text: str) -> float:
     try:
-        return max(float(text), 0.0)
+        seconds = float(text)
     except ValueError:
         return 0.0
+    return seconds if 0 < seconds < math.inf else 0.0
 
 
 def _is_stream(response: httpx.Response) -> bool:
