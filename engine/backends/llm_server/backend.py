@@ -215,6 +215,7 @@ class LlmServerBackend:
         if left is not None:  # it may be the same one, started again
             self._tally.worked = True
             self._cancel_warm_up(session)
+            self._rests_until_ns.pop(session.name, None)  # what failed was at the other one
             for answer in session.answers():
                 if not answer.tokens:
                     answer.cached_tokens = 0

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import queue
+import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headstart.engine import api
-from headstart.engine.backends.llm_server.errors import LlmServersDiffer, LlmUnreachable
-from headstart.engine.backends.llm_server.http_client import Timeouts
-from headstart.engine.backends.llm_server.servers import find_servers
-from tests.engine.backends.llm_server.bench import scripted
-from tests.engine.backends.llm_server.pool import PoolBench, join
-from tests.engine.backends.llm_server.scripted_server import OPENAI, Fault
+from headstart.engine.backends.llm_server.capabilities import Capabilities
+from headstart.engine.backends.llm_server.errors import (
+    LlmFailed,
+    LlmServersDiffer,
+    LlmUnreachable,
+)
+from headstart.engine.backends.llm_server.http_client import HttpClient, Timeouts
+from headstart.engine.backends.llm_server.servers import Known, Server, Servers, find_servers
+from headstart.engine.placement import NodeState
+from tests.engine.backends.llm_server.bench import WAIT_S, scripted
+from tests.engine.backends.llm_server.pool import SECOND_NS, PoolBench, join, known
+from tests.engine.backends.llm_server.scripted_server import OPENAI, Fault, ScriptedServer
 from tests.engine.fakes import echo
 from tests.engine.test_engine import respond, user_item
 
@@ -136,6 +145,57 @@ def test_one_that_drains_keeps_its_answer_and_loses_its_sessions(pools: Any) -> 
     bench.there[drained].health = 200
     bench.until(lambda: bench.status(drained).state == "ready", pass_s=CHECK_S)
     assert bench.home() != drained, "who has moved stays"
+
+
+def test_one_that_drained_and_was_started_again_takes_sessions(pools: Any) -> None:
+    """As in each rolling restart: the drain ends with the process that drained."""
+    bench = pools(count=2)
+    bench.there[0].health = 503
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: bench.status(0).state == "draining")
+    bench.kill(0)
+    bench.until(lambda: bench.status(0).state == "down", pass_s=0.5)
+    bench.start(0)
+    bench.until(lambda: bench.status(0).state == "ready", pass_s=0.5)
+    for number in range(6):
+        bench.open_with_question(f"s{number}")
+    assert bench.status(0).sessions > 0
+
+
+def checks(server: ScriptedServer, path: str) -> int:
+    return sum(seen.path == path for seen in list(server.requests))
+
+
+def test_one_that_gets_too_many_requests_does_not_drain(pools: Any) -> None:
+    """/health says 429: it is there."""
+    bench = pools(count=2)
+    busy = bench.there[0]
+    busy.health = 429
+    bench.until(lambda: checks(busy, "/health") > 3, pass_s=CHECK_S)
+    assert bench.status(0).state == "ready"
+
+
+def test_one_that_lists_no_models_is_there(pools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no /health either, and answers 404 to each check."""
+    bench = pools(count=2)
+    bare = bench.there[0]
+    monkeypatch.setattr(bare, "_get", lambda _: (404, {"detail": "Not Found"}))
+    before = checks(bare, "/v1/models")
+    bench.until(lambda: checks(bare, "/v1/models") > before + 4, pass_s=CHECK_S)
+    assert bench.status(0).state == "ready"
+
+
+def test_a_warm_up_that_finds_its_server_dead_is_sent_to_another(pools: Any) -> None:
+    """At once: a session rests after a failed warm-up at the server that failed only."""
+    bench = pools()
+    bench.open_with_question()
+    dead = bench.home()
+    bench.kill(dead)
+    bench.tell(api.AddItem("s", user_item("v", "and now")))
+    bench.until(lambda: bench.backend.servers.of("s") is not None and bench.home() != dead)
+    bench.run()
+    stream = bench.engine.sessions["s"].stream
+    assert stream.kv_len == len(stream)
 
 
 def test_all_down_is_a_refusal_at_once(pools: Any) -> None:
@@ -341,6 +401,67 @@ def test_another_dialect_of_the_same_model_is_welcome() -> None:
     with scripted() as one, scripted(dialect=OPENAI) as other:
         found = find_servers([one.url, other.url], join)
     assert found[0].capabilities.prompt != found[1].capabilities.prompt
+
+
+def test_one_of_several_that_fails_at_start_may_join_later() -> None:
+    """The others serve; one alone is an error."""
+    with scripted() as one, scripted() as broken:
+        broken.faults.extend([Fault(kind="warm-up", status=500)] * 9)
+        found = find_servers([one.url, broken.url], join)
+        assert [server.known is not None for server in found] == [True, False]
+        assert found[1].code == "llm_failed"
+        with pytest.raises(LlmFailed):
+            find_servers([broken.url], join)
+
+
+class Unsent:
+    """A client that sends nothing. `woken`: a join is over."""
+
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+        self._numbers = itertools.count(1)
+
+    def send(self, request: object) -> int:
+        return next(self._numbers)
+
+    def cancel(self, call: int) -> None:
+        pass
+
+    def wake(self) -> None:
+        self.woken.set()
+
+
+def test_one_join_at_a_time() -> None:
+    """Though what was in flight at a server that failed breaks while it is asked again."""
+    may_end, asked, client = threading.Event(), queue.SimpleQueue[str](), Unsent()
+    capabilities = [known(Capabilities(url, "m")) for url in ("http://a", "http://b")]
+
+    def slow_join(url: str) -> Known:
+        asked.put(url)
+        assert may_end.wait(WAIT_S)
+        return capabilities[0]
+
+    found = [Server(each.capabilities.url, each) for each in capabilities]
+    servers = Servers(cast(HttpClient, client), found, slow_join)
+    bad, now_ns = found[0], 0
+    for _ in range(4):
+        servers.began(bad)
+    for _ in range(3):
+        servers.finished(bad, now_ns, LlmFailed(500, "broken"))
+    assert bad.state is NodeState.DOWN
+    now_ns += 2 * SECOND_NS
+    servers.check(now_ns)
+    assert asked.get(timeout=WAIT_S) == "http://a"
+    servers.finished(bad, now_ns, LlmUnreachable("http://a", "gone"))
+    for _ in range(5):
+        now_ns += 20 * SECOND_NS
+        servers.check(now_ns)
+    assert bad.joining
+    may_end.set()
+    assert client.woken.wait(WAIT_S)
+    servers.check(now_ns)
+    assert bad.state is NodeState.READY
+    assert asked.empty()
 
 
 def test_none_at_start_is_an_error() -> None:
