@@ -459,7 +459,8 @@ class LlmServerBackend:
         if ids and answer.finished is None:
             self._note_time(run, piece, at_ns)
             try:
-                self._advance(stream, len(stream))
+                if stream.place == run.server.place:  # else the session has moved meanwhile
+                    self._advance(stream, len(stream))
                 for token in ids:
                     self._take_token(answer, token, at_ns)
             except EngineError as error:

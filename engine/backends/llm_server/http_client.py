@@ -239,7 +239,7 @@ class HttpClient:
                         raise refusal(response.status_code, response.headers, body, self._key)
                     if not _is_stream(response):
                         body = await _whole(response)
-                        piece = _text(body) if request.as_text else _object(body)
+                        piece = _text(body) if request.as_text else object_of(body)
                         self._put(Arrived(call, piece, self._clock()))
                         return True
                     count = 0
@@ -250,7 +250,7 @@ class HttpClient:
                         if count > request.max_pieces:
                             got = f"more than {request.max_pieces} pieces"
                             raise LlmGarbage("a stream that ends at max_tokens", got)
-                        self._put(Arrived(call, _object(line.encode()), self._clock()))
+                        self._put(Arrived(call, object_of(line.encode()), self._clock()))
                         waited_s = self._timeouts.between_s
                         limit.reschedule(self._loop.time() + waited_s)
                     return False
@@ -300,7 +300,7 @@ def message_of(body: bytes) -> str:
     """What an error reply says, in OpenAI's form or any other."""
     try:
         said = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body[:SHOWN_CHARS].decode("utf-8", errors="replace").strip() or "no message"
     if isinstance(said, dict):
         said = said.get("error", said)
@@ -351,10 +351,11 @@ def _text(body: bytes) -> Json:
     return {TEXT: body.decode("utf-8", errors="replace")}
 
 
-def _object(body: bytes) -> Json:
+def object_of(body: bytes) -> Json:
+    """The JSON object that `body` is. Raises `LlmGarbage` for anything else."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         got = body[:SHOWN_CHARS].decode("utf-8", errors="replace")

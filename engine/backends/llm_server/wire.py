@@ -14,7 +14,7 @@ from typing import Any
 
 from headstart.engine.api import Sampling
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm, TokenIds
-from headstart.engine.backends.llm_server.errors import LlmFailed, LlmGarbage
+from headstart.engine.backends.llm_server.errors import LlmFailed, LlmGarbage, encodable
 
 Json = dict[str, Any]
 Prompt = Sequence[int] | str | Sequence[Json]
@@ -133,7 +133,7 @@ def _read(piece: Json) -> Piece:
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     cached = timings.get("cache_n") if cached is None else cached
     return Piece(
-        text=text,
+        text=encodable(text),
         ids=_ids(choice),
         ending=choice.get("finish_reason"),
         model=piece.get("model") or "",

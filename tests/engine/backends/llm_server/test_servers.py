@@ -24,7 +24,7 @@ from tests.engine.backends.llm_server.bench import WAIT_S, scripted
 from tests.engine.backends.llm_server.pool import SECOND_NS, PoolBench, join, known
 from tests.engine.backends.llm_server.scripted_server import OPENAI, Fault, ScriptedServer
 from tests.engine.fakes import echo
-from tests.engine.test_engine import respond, user_item
+from tests.engine.test_engine import GREEDY, respond, user_item
 
 ANSWER = echo("hello")
 LONG = "one two three four " * 100
@@ -145,6 +145,36 @@ def test_one_that_drains_keeps_its_answer_and_loses_its_sessions(pools: Any) -> 
     bench.there[drained].health = 200
     bench.until(lambda: bench.status(drained).state == "ready", pass_s=CHECK_S)
     assert bench.home() != drained, "who has moved stays"
+
+
+def test_an_answer_that_stayed_does_not_warm_the_next_server(pools: Any) -> None:
+    """An answer out of band moves the session while its own answer is still at the one that drains:
+    what that one reads there is sent to the other one all the same."""
+    bench = pools(count=2)
+    bench.open_with_question()
+    drained = bench.home()
+    old, new = bench.there[drained], bench.there[1 - drained]
+    old.hold("answer")
+    bench.tell(respond())
+    bench.until(lambda: len(old.of("answer")) == 1)
+    old.health = 503
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: bench.status(drained).state == "draining")
+    aside = (user_item("q", "aside"),)
+    bench.tell(api.Respond("s", 2, "x", GREEDY, instructions="Be brief.", items=aside))
+    bench.until(lambda: bench.text(2) == echo("aside"))
+    assert bench.home() != drained
+    new.hold("warm-up")
+    old.release()
+    bench.until(lambda: any(e.generation == 1 for e in bench.of(api.Finished)))
+    stream = bench.engine.sessions["s"].stream
+    assert stream.kv_len == 0, "nothing of it is at the new one"
+    new.release()
+    bench.run()
+    assert bench.text(1) == ANSWER
+    assert [len(old.of("answer")), len(new.of("answer"))] == [1, 1]
+    assert stream.kv_len == len(stream)
+    assert [*stream.tokens] in [seen.prompt for seen in new.of("warm-up")]
 
 
 def test_one_that_drained_and_was_started_again_takes_sessions(pools: Any) -> None:

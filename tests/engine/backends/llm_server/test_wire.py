@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headstart.engine import api
 from headstart.engine.backends.llm_server.errors import LlmBusy, LlmGarbage, LlmServerError
 from headstart.engine.backends.llm_server.http_client import HttpClient, HttpRequest, refusal
 from headstart.engine.backends.llm_server.wire import Piece, probability, read
@@ -43,6 +44,14 @@ def test_a_count_of_minus_one_is_not_told() -> None:
     """So some servers say that they do not count."""
     piece = read({"choices": [], "usage": {"prompt_tokens": -1}, "timings": {"prompt_ms": -1}})
     assert (piece.prompt_tokens, piece.prompt_ms) == (None, None)
+
+
+def test_halves_of_characters_can_be_encoded() -> None:
+    """JSON may spell them, and events and tokenizers take none."""
+    half = '"a\\ud83d"'
+    assert read(json.loads(f'{{"choices": [{{"text": {half}}}]}}')).text == "a\ufffd"
+    error = refusal(400, {}, f'{{"error": {half}}}'.encode(), None)
+    assert api.encode(api.Failed("s", "audio", error.code, str(error)))
 
 
 JSON = st.recursive(
