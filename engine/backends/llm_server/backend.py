@@ -562,7 +562,7 @@ class LlmServerBackend:
         once, and that is none of its tries; it moves once for each other server at most."""
         if self.servers.of(run.session.name) is not run.server:
             state.moves += 1
-            return state.moves < len(list(self.servers))
+            return state.moves < len(self.servers)
         state.tries += 1
         if not error.retryable or state.tries >= MAX_TRIES:
             return False

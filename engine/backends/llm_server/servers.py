@@ -165,6 +165,9 @@ class Servers:
     def __iter__(self) -> Iterator[Server]:
         return iter(self._servers.values())
 
+    def __len__(self) -> int:
+        return len(self._servers)
+
     # --- sessions --------------------------------------------------------------------------------
 
     def place(self, session: str, now_ns: int) -> tuple[Server, Server | None]:

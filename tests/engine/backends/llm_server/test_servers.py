@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from headstart.engine import api
+from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities
 from headstart.engine.backends.llm_server.errors import (
     LlmFailed,
@@ -19,7 +20,10 @@ from headstart.engine.backends.llm_server.errors import (
 )
 from headstart.engine.backends.llm_server.http_client import HttpClient, Timeouts
 from headstart.engine.backends.llm_server.servers import Known, Server, Servers, find_servers
+from headstart.engine.config import EngineConfig
+from headstart.engine.interfaces import ModelServices
 from headstart.engine.placement import NodeState
+from headstart.engine.process.llm_server import parts_of
 from tests.engine.backends.llm_server.bench import WAIT_S, scripted
 from tests.engine.backends.llm_server.pool import SECOND_NS, PoolBench, join, known
 from tests.engine.backends.llm_server.scripted_server import OPENAI, Fault, ScriptedServer
@@ -459,6 +463,18 @@ class Unsent:
 
     def wake(self) -> None:
         self.woken.set()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_account_has_room_for_the_sessions_of_all_servers(count: int) -> None:
+    """64 of 4,096 tokens at each, in blocks of 128."""
+    found = [
+        Server(url, known(Capabilities(url, "m"))) for url in (f"http://{n}" for n in range(count))
+    ]
+    servers = Servers(cast(HttpClient, Unsent()), found)
+    backend = LlmServerBackend(cast(HttpClient, Unsent()), servers, lambda: 0)
+    parts = parts_of(cast(ModelServices, None), backend, 4096, lambda: 0, EngineConfig())
+    assert parts.pool.num_blocks == count * 64 * 32
 
 
 def test_one_join_at_a_time() -> None:
