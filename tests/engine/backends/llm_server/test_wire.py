@@ -63,6 +63,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["choices", "usage", "timings", "error", "model"]), JSON))
 def test_any_object_is_read_or_a_named_error(piece: dict[str, Any]) -> None:
+    """Nothing else leaves `read`, whatever a server sends."""
     with contextlib.suppress(LlmServerError):
         read(piece)
 
@@ -80,6 +81,7 @@ def test_a_probability_that_is_none(logprob: Any) -> None:
 
 @pytest.mark.parametrize("after", ["nan", "inf", "-inf", "-3", "soon", ""])
 def test_a_time_to_wait_that_is_none_is_no_wait(after: str) -> None:
+    """As if the header were not there."""
     error = refusal(429, {"retry-after": after}, b"", None)
     assert isinstance(error, LlmBusy)
     assert error.retry_after_s == 0
