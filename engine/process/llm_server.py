@@ -73,7 +73,8 @@ LABELS_BYTES = 2_048
 ACCOUNT_BLOCK_TOKENS = 128
 ACCOUNT_BLOCKS_MAX = 16_384
 ACCOUNT_SESSIONS = 64
-"""Sessions with full contexts that the account of the server's cache has room for."""
+"""Sessions with full contexts at each server that the account of their caches has room for, up to
+`ACCOUNT_BLOCKS_MAX`."""
 
 
 class NotedImageEncoder:
@@ -303,7 +304,8 @@ def parts_of(
     capabilities = backend.capabilities
     block = max(capabilities.block_tokens, ACCOUNT_BLOCK_TOKENS)
     per_session = -(-context_tokens // block)
-    num_blocks = max(min(ACCOUNT_SESSIONS * per_session, ACCOUNT_BLOCKS_MAX), per_session)
+    num_sessions = ACCOUNT_SESSIONS * len(backend.servers)
+    num_blocks = max(min(num_sessions * per_session, ACCOUNT_BLOCKS_MAX), per_session)
     shares = config.prefix_sharing and capabilities.caches
     pool = BlockPool(num_blocks, block, num_blocks // 4 if shares else 0, shares=shares)
     rules = AdmissionRules(config.idle_after_s, config.turn_tokens)

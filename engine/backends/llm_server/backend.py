@@ -215,6 +215,7 @@ class LlmServerBackend:
         if left is not None:  # it may be the same one, started again
             self._tally.worked = True
             self._cancel_warm_up(session)
+            self._rests_until_ns.pop(session.name, None)  # what failed was at the other one
             for answer in session.answers():
                 if not answer.tokens:
                     answer.cached_tokens = 0
@@ -458,7 +459,8 @@ class LlmServerBackend:
         if ids and answer.finished is None:
             self._note_time(run, piece, at_ns)
             try:
-                self._advance(stream, len(stream))
+                if stream.place == run.server.place:  # else the session has moved meanwhile
+                    self._advance(stream, len(stream))
                 for token in ids:
                     self._take_token(answer, token, at_ns)
             except EngineError as error:
@@ -560,7 +562,7 @@ class LlmServerBackend:
         once, and that is none of its tries; it moves once for each other server at most."""
         if self.servers.of(run.session.name) is not run.server:
             state.moves += 1
-            return state.moves < len(list(self.servers))
+            return state.moves < len(self.servers)
         state.tries += 1
         if not error.retryable or state.tries >= MAX_TRIES:
             return False

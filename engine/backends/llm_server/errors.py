@@ -28,12 +28,21 @@ from typing import ClassVar
 from headstart.engine.errors import EngineError, SessionRefused
 
 
+def encodable(text: str) -> str:
+    """`text` with U+FFFD for each half of a surrogate pair, which JSON may spell and no encoder
+    takes."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 class LlmServerError(EngineError):
     """`retryable`: whether the same request may succeed. `retry_after_s`: no sooner than that."""
 
     code = "llm_server_error"
     retryable: ClassVar[bool] = False
     retry_after_s: float = 0.0
+
+    def __init__(self, message: str) -> None:
+        super().__init__(encodable(message))  # much of it is what the server said
 
 
 class LlmUnreachable(LlmServerError):

@@ -16,6 +16,7 @@ import contextlib
 import itertools
 import json
 import logging
+import math
 import queue
 import select
 import socket
@@ -211,7 +212,9 @@ class HttpClient:
             self._loop.close()
 
     def _begin(self, call: int, request: HttpRequest) -> None:
-        self._tasks[call] = self._loop.create_task(self._run(call, request))
+        task = self._tasks[call] = self._loop.create_task(self._run(call, request))
+        # Not in `_run`: a task that is cancelled before its first step does not get there.
+        task.add_done_callback(lambda _: self._tasks.pop(call))
 
     def _cancel(self, call: int) -> None:
         task = self._tasks.get(call)
@@ -236,8 +239,6 @@ class HttpClient:
             # The session gets an error and goes on; the cause is ours and must be seen.
             log.exception("a request to the LLM server failed")
             self._put(Broken(call, LlmFailed(0, repr(error)[:SHOWN_CHARS])))
-        finally:
-            del self._tasks[call]
 
     async def _exchange_open(self, call: int, request: HttpRequest) -> bool:
         """`_exchange`, again for each kept connection that the server had closed by then: a server
@@ -265,7 +266,7 @@ class HttpClient:
                         raise refusal(response.status_code, response.headers, body, self._key)
                     if not _is_stream(response):
                         body = await _whole(response)
-                        piece = _text(body) if request.as_text else _object(body)
+                        piece = _text(body) if request.as_text else object_of(body)
                         self._put(Arrived(call, piece, self._clock()))
                         return True
                     count = 0
@@ -276,7 +277,7 @@ class HttpClient:
                         if count > request.max_pieces:
                             got = f"more than {request.max_pieces} pieces"
                             raise LlmGarbage("a stream that ends at max_tokens", got)
-                        self._put(Arrived(call, _object(line.encode()), self._clock()))
+                        self._put(Arrived(call, object_of(line.encode()), self._clock()))
                         waited_s = self._timeouts.between_s
                         limit.reschedule(self._loop.time() + waited_s)
                     return False
@@ -326,7 +327,7 @@ def message_of(body: bytes) -> str:
     """What an error reply says, in OpenAI's form or any other."""
     try:
         said = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return body[:SHOWN_CHARS].decode("utf-8", errors="replace").strip() or "no message"
     if isinstance(said, dict):
         said = said.get("error", said)
@@ -337,9 +338,10 @@ def message_of(body: bytes) -> str:
 
 def _seconds(text: str) -> float:
     try:
-        return max(float(text), 0.0)
+        seconds = float(text)
     except ValueError:
         return 0.0
+    return seconds if 0 < seconds < math.inf else 0.0
 
 
 def _is_stream(response: httpx.Response) -> bool:
@@ -376,10 +378,11 @@ def _text(body: bytes) -> Json:
     return {TEXT: body.decode("utf-8", errors="replace")}
 
 
-def _object(body: bytes) -> Json:
+def object_of(body: bytes) -> Json:
+    """The JSON object that `body` is. Raises `LlmGarbage` for anything else."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         got = body[:SHOWN_CHARS].decode("utf-8", errors="replace")

@@ -19,35 +19,40 @@ _KV_SHARE = (
     "sglang:token_usage",
     "llamacpp:kv_cache_usage_ratio",
 )
+_NAMES = frozenset((*_RUNNING, *_WAITING, *_KV_SHARE))
+MAX_WAITING = 1_000_000
+"""What a page tells beyond is taken for so many."""
 
 
 def load_of(page: str) -> Load | None:
-    """The load that a page of metrics tells; None if it has none of the names."""
-    found = dict(_samples(page.splitlines()))
+    """The load that a page of metrics tells; None if it has none of the names. Of a server with
+    several engines: what waits in all, and the mean share of their K/V memory in use."""
+    found = _samples(page.splitlines())
     waiting = _first(found, _WAITING)
     if waiting is None and _first(found, _RUNNING) is None:
         return None
-    kv_share = _first(found, _KV_SHARE) or 0.0
-    return Load(waiting=round(waiting or 0.0), kv_share=min(kv_share, 1.0))
+    shares = _first(found, _KV_SHARE) or [0.0]
+    kv_share = sum(min(share, 1.0) for share in shares) / len(shares)
+    return Load(waiting=round(min(sum(waiting or []), MAX_WAITING)), kv_share=kv_share)
 
 
-def _first(found: dict[str, float], names: Iterable[str]) -> float | None:
+def _first(found: dict[str, list[float]], names: Iterable[str]) -> list[float] | None:
     return next((found[name] for name in names if name in found), None)
 
 
-def _samples(lines: Iterable[str]) -> Iterable[tuple[str, float]]:
-    """Names and values of the samples that are numbers of at least 0; one name's samples, such as
-    of several engines of one server, are added up."""
-    sums: dict[str, float] = {}
+def _samples(lines: Iterable[str]) -> dict[str, list[float]]:
+    """The values of our names that are numbers of at least 0; a name has several if its server
+    has several engines. A time that stands behind a value is ignored."""
+    found: dict[str, list[float]] = {}
     for line in lines:
-        head, _, value = line.rpartition(" ")
-        name = head.partition("{")[0].strip()
-        if name.startswith("#") or not name:
+        name = line.partition("{")[0].partition(" ")[0]
+        if name not in _NAMES:
             continue
+        values = line.removeprefix(name).rpartition("}")[2].split()
         try:
-            number = float(value)
-        except ValueError:
+            number = float(values[0])
+        except (IndexError, ValueError):
             continue
         if math.isfinite(number) and number >= 0:
-            sums[name] = sums.get(name, 0.0) + number
-    return sums.items()
+            found.setdefault(name, []).append(number)
+    return found

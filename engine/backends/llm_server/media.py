@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from hashlib import blake2b
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import av
 import numpy as np
@@ -70,7 +69,8 @@ class MediaParts:
         self._parts: dict[int, Part] = {}
         self._digest_of: dict[int, bytes] = {}
         self._holders: dict[int, int] = {}  # streams that hold a part
-        self._held: WeakKeyDictionary[Stream, _Held] = WeakKeyDictionary()
+        # Not weak: the parts of a stream that is gone would never be let go of.
+        self._held: dict[Stream, _Held] = {}
         self._next = FIRST_PART
 
     def __len__(self) -> int:
@@ -118,6 +118,7 @@ class MediaParts:
             self._drop(self._held.pop(other), ())
         held = self._held.setdefault(stream, _Held())
         if token in held.tokens:
+            held.tokens[token] = held.tokens.pop(token)  # the newest now
             return
         held.tokens[token] = self._parts[token].num_bytes
         held.num_bytes += held.tokens[token]

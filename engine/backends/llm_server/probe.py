@@ -29,13 +29,16 @@ from headstart.engine.backends.llm_server.errors import (
     LlmModelUnknown,
     LlmRefused,
     LlmServerError,
+    LlmStalled,
     LlmTokenizerDiffers,
     LlmUnreachable,
 )
 from headstart.engine.backends.llm_server.http_client import (
+    MAX_REPLY_BYTES,
     SHOWN_CHARS,
     headers,
     named,
+    object_of,
     refusal,
 )
 from headstart.engine.backends.llm_server.media import picture_part, sound_part
@@ -343,19 +346,21 @@ class _Probe:
     # --- requests --------------------------------------------------------------------------------
 
     def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
+        until_s = time.monotonic() + self._reply_wait_s
+        content = bytearray()
         try:
-            response = self._http.request(method, path, json=body)
+            with self._http.stream(method, path, json=body) as response:
+                for part in response.iter_bytes():
+                    content += part
+                    if len(content) > MAX_REPLY_BYTES:
+                        raise LlmGarbage("a reply", f"more than {MAX_REPLY_BYTES} bytes")
+                    if time.monotonic() > until_s:
+                        raise LlmStalled(self._reply_wait_s)
         except httpx.HTTPError as error:
             raise named(error, self._url, self._reply_wait_s) from error
         if response.status_code != httpx.codes.OK:
-            raise refusal(response.status_code, response.headers, response.content, self._key)
-        try:
-            found = response.json()
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise LlmGarbage("a JSON object", repr(response.text[:SHOWN_CHARS]))
-        return found
+            raise refusal(response.status_code, response.headers, bytes(content), self._key)
+        return object_of(bytes(content))
 
 
 def _candidates(found: Capabilities) -> Iterator[Capabilities]:

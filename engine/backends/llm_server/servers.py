@@ -29,6 +29,7 @@ from headstart.engine import api
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
 from headstart.engine.backends.llm_server.errors import (
     LlmBusy,
+    LlmConnectionLost,
     LlmFailed,
     LlmKeyRefused,
     LlmModelChanged,
@@ -36,6 +37,7 @@ from headstart.engine.backends.llm_server.errors import (
     LlmRefused,
     LlmServerError,
     LlmServersDiffer,
+    LlmStalled,
     LlmUnreachable,
 )
 from headstart.engine.backends.llm_server.http_client import (
@@ -64,7 +66,11 @@ CHECK_EVERY_MS = 2_000
 CHECK_LIMIT_S = 2.0
 SILENT_CHECKS = 2
 """So many checks in a row without a reply mean that a server is down."""
+DRAINS = 503
+"""The status of a server that drains. 429 is one that gets too many requests."""
 HEALTH, MODELS, METRICS = "/health", "/v1/models", "/metrics"
+ABSENT = (LlmUnreachable, LlmBusy)
+"""Errors at start of a server that is not there yet."""
 _NS_PER_MS = 1_000_000
 
 
@@ -159,6 +165,9 @@ class Servers:
     def __iter__(self) -> Iterator[Server]:
         return iter(self._servers.values())
 
+    def __len__(self) -> int:
+        return len(self._servers)
+
     # --- sessions --------------------------------------------------------------------------------
 
     def place(self, session: str, now_ns: int) -> tuple[Server, Server | None]:
@@ -202,11 +211,15 @@ class Servers:
             self._down(server, error, now_ns)
             return
         server.check_due_ns = now_ns  # is it still there?
-        (now,) = (s.state for s in self._placer.status(now_ns) if s.name == server.url)
+        now = self._state_of(server, now_ns)
         if now is not server.state:  # its breaker has opened
             server.state = now
             server.reason, server.code = str(error), error.code
             log.warning("LLM server %s is left alone for a while: %s", server.url, error)
+
+    def _state_of(self, server: Server, now_ns: int) -> NodeState:
+        (state,) = (s.state for s in self._placer.status(now_ns) if s.name == server.url)
+        return state
 
     def take_lost(self) -> list[Server]:
         """Servers that went down since the last call: what is in flight there must be sent
@@ -215,19 +228,16 @@ class Servers:
         return lost
 
     def _down(self, server: Server, error: LlmServerError, now_ns: int) -> None:
-        was_down = server.state is NodeState.DOWN
-        if was_down and not server.joining:
-            return  # known
-        server.joining = False
+        if server.state is NodeState.DOWN:
+            return  # known; a join says whether it is back
         self._placer.fail(server.url, now_ns)
         server.state = NodeState.DOWN
         server.reason, server.code = str(error), error.code
         for call in server.checks:
             self._client.cancel(call)
         server.checks.clear()
-        if not was_down:
-            log.warning("LLM server %s is down: %s", server.url, error)
-            self._lost.append(server)
+        log.warning("LLM server %s is down: %s", server.url, error)
+        self._lost.append(server)
 
     # --- checks ----------------------------------------------------------------------------------
 
@@ -276,10 +286,12 @@ class Servers:
         error = outcome.error
         if path == METRICS:
             server.has_metrics = not isinstance(error, LlmRefused | LlmKeyRefused)
-        elif isinstance(error, LlmBusy):
+        elif isinstance(error, LlmBusy) and error.status == DRAINS:
             self._draining(server, error, now_ns)
-        elif isinstance(error, LlmRefused) and path == HEALTH:
+        elif isinstance(error, LlmRefused | LlmKeyRefused) and path == HEALTH:
             server.health_path, server.check_due_ns = MODELS, now_ns
+        elif isinstance(error, LlmRefused | LlmBusy):
+            self._healthy(server, now_ns)  # it answers, if only that it lists no models
         elif isinstance(error, LlmUnreachable):
             self._down(server, error, now_ns)
         else:
@@ -303,6 +315,8 @@ class Servers:
 
     def _ready(self, server: Server, now_ns: int) -> None:
         self._placer.recover(server.url, now_ns)
+        if self._state_of(server, now_ns) is NodeState.DRAINING:  # before it went down
+            self._placer.recover(server.url, now_ns)
         server.state = NodeState.READY
         server.reason, server.silent, server.has_metrics = "", 0, True
         log.info("LLM server %s is ready", server.url)
@@ -332,12 +346,14 @@ class Servers:
         with contextlib.suppress(queue.Empty):
             while True:
                 server, found = self._joined.get_nowait()
+                server.joining = False
                 if isinstance(found, LlmServerError):
                     if server.reason != str(found):
                         log.warning("LLM server %s stays out: %s", server.url, found)
-                    self._down(server, found, now_ns)
+                    self._placer.fail(server.url, now_ns)
+                    server.reason, server.code = str(found), found.code
                 else:
-                    server.known, server.joining = found, False
+                    server.known = found
                     self._ready(server, now_ns)
 
     # --- what there is ---------------------------------------------------------------------------
@@ -414,11 +430,13 @@ def find_servers(
     """All servers at `urls`. At least one answers; those that do not yet may join later.
 
     Waits up to `wait_s` for the first. Raises `LlmServersDiffer`, and what `join` raises: for any
-    server that answers wrongly, and if none answers.
+    server that answers wrongly, and if none answers. One of several that fails, or falls silent
+    while it is asked, is as one that does not answer: the others can serve.
     """
     until_s = time.monotonic() + wait_s
+    absent = ABSENT if len(urls) == 1 else (*ABSENT, LlmFailed, LlmStalled, LlmConnectionLost)
     while True:
-        servers = [_first_look(url, join) for url in urls]
+        servers = [_first_look(url, join, absent) for url in urls]
         if any(server.known is not None for server in servers):
             first = _reference(servers)
             for server in servers:
@@ -439,8 +457,8 @@ def _reference(servers: Sequence[Server]) -> Capabilities:
     return next((found for found in known if found.context_measured), known[0])
 
 
-def _first_look(url: str, join: Join) -> Server:
+def _first_look(url: str, join: Join, absent: tuple[type[LlmServerError], ...]) -> Server:
     try:
         return Server(url, join(url))
-    except (LlmUnreachable, LlmBusy) as error:
+    except absent as error:
         return Server(url, reason=str(error), code=error.code)

@@ -14,7 +14,7 @@ from typing import Any
 
 from headstart.engine.api import Sampling
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm, TokenIds
-from headstart.engine.backends.llm_server.errors import LlmFailed, LlmGarbage
+from headstart.engine.backends.llm_server.errors import LlmFailed, LlmGarbage, encodable
 
 Json = dict[str, Any]
 Prompt = Sequence[int] | str | Sequence[Json]
@@ -23,6 +23,8 @@ Prompt = Sequence[int] | str | Sequence[Json]
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 NEVER = -100.0
 """Bias of a token that must not come."""
+MAX_TOKEN = 1 << 32
+"""Token ids of a reply are below."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ def read(piece: Json) -> Piece:
         raise LlmFailed(status if isinstance(status, int) else 0, str(message)[:300])
     try:
         return _read(piece)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as wrong:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
         raise LlmGarbage("a completion", f"{str(piece)[:300]} ({wrong!r})") from wrong
 
 
@@ -131,33 +133,47 @@ def _read(piece: Json) -> Piece:
     cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens")
     cached = timings.get("cache_n") if cached is None else cached
     return Piece(
-        text=text,
+        text=encodable(text),
         ids=_ids(choice),
         ending=choice.get("finish_reason"),
         model=piece.get("model") or "",
         prompt_tokens=_number(usage.get("prompt_tokens")),
         cached_tokens=_number(cached),
-        prompt_ms=None if timings.get("prompt_ms") is None else float(timings["prompt_ms"]),
+        prompt_ms=_time_ms(timings.get("prompt_ms")),
         logprobs=logprobs if isinstance(logprobs, dict) else None,
     )
 
 
 def _number(value: Any) -> int | None:
-    return None if value is None else int(value)
+    """A count; None for one that was not told, which some say by -1."""
+    number = -1 if value is None else int(value)
+    return None if number < 0 else number
+
+
+def _time_ms(value: Any) -> float | None:
+    time_ms = -1.0 if value is None else float(value)
+    return time_ms if 0 <= time_ms < math.inf else None
+
+
+def _token(value: Any) -> int:
+    token = int(value)
+    if not 0 <= token < MAX_TOKEN:
+        raise ValueError(f"a token id that is {token}")
+    return token
 
 
 def _ids(choice: Json) -> tuple[int, ...] | None:
     """The token ids of a choice, in any of the forms that servers have for them."""
     ids = choice.get("token_ids")
     if ids is not None:
-        return tuple(int(token) for token in ids)
+        return tuple(_token(token) for token in ids)
     logprobs = choice.get("logprobs") or {}
     if isinstance(logprobs.get("content"), list):  # llama.cpp
         tokens = [each.get("id") for each in logprobs["content"]]
-        return None if None in tokens else tuple(int(token) for token in tokens)
+        return None if None in tokens else tuple(_token(token) for token in tokens)
     spelled = logprobs.get("tokens")
     if spelled and all(str(token).startswith(_ID) for token in spelled):  # vLLM
-        return tuple(int(token.removeprefix(_ID)) for token in spelled)
+        return tuple(_token(token.removeprefix(_ID)) for token in spelled)
     return None
 
 
@@ -172,11 +188,18 @@ def probability(piece: Piece, token: int, spelling: str) -> float | None:
         if isinstance(told.get("content"), list) and told["content"]:  # llama.cpp
             likeliest = told["content"][0].get("top_logprobs") or []
             found = [each["logprob"] for each in likeliest if each.get("id") == token]
-            return math.exp(found[0]) if found else 0.0
+            return _chance(found[0]) if found else 0.0
         top = told.get("top_logprobs")
         if isinstance(top, list) and top and isinstance(top[0], dict):
             logprob = top[0].get(f"{_ID}{token}", top[0].get(spelling))
-            return 0.0 if logprob is None else math.exp(logprob)
+            return 0.0 if logprob is None else _chance(logprob)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as wrong:
         raise LlmGarbage("log probabilities", f"{str(told)[:300]} ({wrong!r})") from wrong
     return None
+
+
+def _chance(logprob: Any) -> float:
+    chance = math.exp(logprob)
+    if math.isnan(chance):
+        raise ValueError("a log probability that is no number")
+    return chance

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.engine.backends.llm_server.load_metrics import load_of
+from headstart.engine.backends.llm_server.load_metrics import MAX_WAITING, load_of
 from headstart.engine.placement import Load
 
 VLLM = """\
@@ -28,11 +28,15 @@ LLAMACPP = "llamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n"
         (SGLANG, Load(waiting=7, kv_share=0.5)),
         (LLAMACPP, Load(waiting=0, kv_share=0.0)),
         ("llamacpp:requests_processing 1\n", Load()),
+        (VLLM + 'vllm:kv_cache_usage_perc{engine="1"} 0.75\n', Load(waiting=4, kv_share=0.5)),
+        ('vllm:num_requests_waiting{m="a {b} c"} 3 1395066363000\n', Load(waiting=3)),
+        (2 * "sglang:num_queue_reqs 1e308\n", Load(waiting=MAX_WAITING)),
         ("vllm:num_requests_waiting NaN\nvllm:num_requests_running 1\n", Load()),
     ],
 )
 def test_each_servers_names_are_known(page: str, load: Load) -> None:
-    """Engines of one server are added up; what is no number is left out."""
+    """Of the engines of one server what waits is added up, and the share of their memory is a mean;
+    a time behind a value is none, and what is no number is left out."""
     assert load_of(page) == load
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import io
 import json
 import wave
@@ -216,6 +217,32 @@ def test_parts_go_with_their_streams_and_have_a_bound(monkeypatch: pytest.Monkey
         media.picture(picture(shade), later)
     assert media.json(kept[0]) is not None, "it is still read"
     assert len(media) <= module.MAX_FRAMES + 1
+
+
+def test_parts_of_a_stream_that_is_gone_are_let_go_of() -> None:
+    """Also if nothing else refers to it by the time that another one has a part."""
+    media = MediaParts(COSTS)
+    for shade in range(4):
+        gone = stream(f"s{shade}")
+        media.picture(picture(shade), gone)
+        gone.close()
+        del gone
+        gc.collect()
+    media.picture(picture(9), stream("last"))
+    assert len(media) == 1
+
+
+def test_a_part_that_comes_again_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is kept as long as others that came so late, though its stream does not read it yet."""
+    monkeypatch.setattr(module, "MAX_SESSION_BYTES", 1)
+    monkeypatch.setattr(module, "MAX_FRAMES", 2)
+    media, own = MediaParts(COSTS), stream()
+    first = media.picture(picture(1), own)
+    media.picture(picture(2), own)
+    assert media.picture(picture(1), own) == first
+    media.picture(picture(3), own)
+    assert media.json(first[0]) is not None
+    assert len(media) == 2
 
 
 # --- a session -----------------------------------------------------------------------------------

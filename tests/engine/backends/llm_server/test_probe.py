@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import ssl
+import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +194,39 @@ def test_a_certificate_that_cannot_be_verified_is_refused(
             find_out(server.url, None, Bytes())
         monkeypatch.setenv("SSL_CERT_FILE", str(pem))
         assert find_out(server.url, None, Bytes()).model == "scripted"
+
+
+@contextlib.contextmanager
+def endless(piece: bytes, pause_s: float) -> Iterator[str]:
+    """The URL of a server whose replies never end."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while not over.wait(pause_s):
+                    self.wfile.write(piece)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    over = threading.Event()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        over.set()
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_reply_without_end_is_cut_off() -> None:
+    """By its size, and by its time, however often a byte comes."""
+    with endless(b"x" * (1 << 20), 0.0) as url, pytest.raises(errors.LlmGarbage, match="more than"):
+        find_out(url, None, None, wait_s=0.0)
+    with endless(b" ", 0.01) as url, pytest.raises(errors.LlmStalled):
+        find_out(url, None, None, wait_s=0.0, reply_wait_s=0.5)

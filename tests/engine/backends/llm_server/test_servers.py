@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+import queue
+import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headstart.engine import api
-from headstart.engine.backends.llm_server.errors import LlmServersDiffer, LlmUnreachable
-from headstart.engine.backends.llm_server.http_client import Timeouts
-from headstart.engine.backends.llm_server.servers import find_servers
-from tests.engine.backends.llm_server.bench import scripted
-from tests.engine.backends.llm_server.pool import PoolBench, join
-from tests.engine.backends.llm_server.scripted_server import OPENAI, Fault
+from headstart.engine.backends.llm_server.backend import LlmServerBackend
+from headstart.engine.backends.llm_server.capabilities import Capabilities
+from headstart.engine.backends.llm_server.errors import (
+    LlmFailed,
+    LlmServersDiffer,
+    LlmUnreachable,
+)
+from headstart.engine.backends.llm_server.http_client import HttpClient, Timeouts
+from headstart.engine.backends.llm_server.servers import Known, Server, Servers, find_servers
+from headstart.engine.config import EngineConfig
+from headstart.engine.interfaces import ModelServices
+from headstart.engine.placement import NodeState
+from headstart.engine.process.llm_server import parts_of
+from tests.engine.backends.llm_server.bench import WAIT_S, scripted
+from tests.engine.backends.llm_server.pool import SECOND_NS, PoolBench, join, known
+from tests.engine.backends.llm_server.scripted_server import OPENAI, Fault, ScriptedServer
 from tests.engine.fakes import echo
-from tests.engine.test_engine import respond, user_item
+from tests.engine.test_engine import GREEDY, respond, user_item
 
 ANSWER = echo("hello")
 LONG = "one two three four " * 100
@@ -136,6 +149,87 @@ def test_one_that_drains_keeps_its_answer_and_loses_its_sessions(pools: Any) -> 
     bench.there[drained].health = 200
     bench.until(lambda: bench.status(drained).state == "ready", pass_s=CHECK_S)
     assert bench.home() != drained, "who has moved stays"
+
+
+def test_an_answer_that_stayed_does_not_warm_the_next_server(pools: Any) -> None:
+    """An answer out of band moves the session while its own answer is still at the one that drains:
+    what that one reads there is sent to the other one all the same."""
+    bench = pools(count=2)
+    bench.open_with_question()
+    drained = bench.home()
+    old, new = bench.there[drained], bench.there[1 - drained]
+    old.hold("answer")
+    bench.tell(respond())
+    bench.until(lambda: len(old.of("answer")) == 1)
+    old.health = 503
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: bench.status(drained).state == "draining")
+    aside = (user_item("q", "aside"),)
+    bench.tell(api.Respond("s", 2, "x", GREEDY, instructions="Be brief.", items=aside))
+    bench.until(lambda: bench.text(2) == echo("aside"))
+    assert bench.home() != drained
+    new.hold("warm-up")
+    old.release()
+    bench.until(lambda: any(e.generation == 1 for e in bench.of(api.Finished)))
+    stream = bench.engine.sessions["s"].stream
+    assert stream.kv_len == 0, "nothing of it is at the new one"
+    new.release()
+    bench.run()
+    assert bench.text(1) == ANSWER
+    assert [len(old.of("answer")), len(new.of("answer"))] == [1, 1]
+    assert stream.kv_len == len(stream)
+    assert [*stream.tokens] in [seen.prompt for seen in new.of("warm-up")]
+
+
+def test_one_that_drained_and_was_started_again_takes_sessions(pools: Any) -> None:
+    """As in each rolling restart: the drain ends with the process that drained."""
+    bench = pools(count=2)
+    bench.there[0].health = 503
+    bench.pass_s(CHECK_S)
+    bench.until(lambda: bench.status(0).state == "draining")
+    bench.kill(0)
+    bench.until(lambda: bench.status(0).state == "down", pass_s=0.5)
+    bench.start(0)
+    bench.until(lambda: bench.status(0).state == "ready", pass_s=0.5)
+    for number in range(6):
+        bench.open_with_question(f"s{number}")
+    assert bench.status(0).sessions > 0
+
+
+def checks(server: ScriptedServer, path: str) -> int:
+    return sum(seen.path == path for seen in list(server.requests))
+
+
+def test_one_that_gets_too_many_requests_does_not_drain(pools: Any) -> None:
+    """/health says 429: it is there."""
+    bench = pools(count=2)
+    busy = bench.there[0]
+    busy.health = 429
+    bench.until(lambda: checks(busy, "/health") > 3, pass_s=CHECK_S)
+    assert bench.status(0).state == "ready"
+
+
+def test_one_that_lists_no_models_is_there(pools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no /health either, and answers 404 to each check."""
+    bench = pools(count=2)
+    bare = bench.there[0]
+    monkeypatch.setattr(bare, "_get", lambda _: (404, {"detail": "Not Found"}))
+    before = checks(bare, "/v1/models")
+    bench.until(lambda: checks(bare, "/v1/models") > before + 4, pass_s=CHECK_S)
+    assert bench.status(0).state == "ready"
+
+
+def test_a_warm_up_that_finds_its_server_dead_is_sent_to_another(pools: Any) -> None:
+    """At once: a session rests after a failed warm-up at the server that failed only."""
+    bench = pools()
+    bench.open_with_question()
+    dead = bench.home()
+    bench.kill(dead)
+    bench.tell(api.AddItem("s", user_item("v", "and now")))
+    bench.until(lambda: bench.backend.servers.of("s") is not None and bench.home() != dead)
+    bench.run()
+    stream = bench.engine.sessions["s"].stream
+    assert stream.kv_len == len(stream)
 
 
 def test_all_down_is_a_refusal_at_once(pools: Any) -> None:
@@ -341,6 +435,79 @@ def test_another_dialect_of_the_same_model_is_welcome() -> None:
     with scripted() as one, scripted(dialect=OPENAI) as other:
         found = find_servers([one.url, other.url], join)
     assert found[0].capabilities.prompt != found[1].capabilities.prompt
+
+
+def test_one_of_several_that_fails_at_start_may_join_later() -> None:
+    """The others serve; one alone is an error."""
+    with scripted() as one, scripted() as broken:
+        broken.faults.extend([Fault(kind="warm-up", status=500)] * 9)
+        found = find_servers([one.url, broken.url], join)
+        assert [server.known is not None for server in found] == [True, False]
+        assert found[1].code == "llm_failed"
+        with pytest.raises(LlmFailed):
+            find_servers([broken.url], join)
+
+
+class Unsent:
+    """A client that sends nothing. `woken`: a join is over."""
+
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+        self._numbers = itertools.count(1)
+
+    def send(self, request: object) -> int:
+        return next(self._numbers)
+
+    def cancel(self, call: int) -> None:
+        pass
+
+    def wake(self) -> None:
+        self.woken.set()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_account_has_room_for_the_sessions_of_all_servers(count: int) -> None:
+    """64 of 4,096 tokens at each, in blocks of 128."""
+    found = [
+        Server(url, known(Capabilities(url, "m"))) for url in (f"http://{n}" for n in range(count))
+    ]
+    servers = Servers(cast(HttpClient, Unsent()), found)
+    backend = LlmServerBackend(cast(HttpClient, Unsent()), servers, lambda: 0)
+    parts = parts_of(cast(ModelServices, None), backend, 4096, lambda: 0, EngineConfig())
+    assert parts.pool.num_blocks == count * 64 * 32
+
+
+def test_one_join_at_a_time() -> None:
+    """Though what was in flight at a server that failed breaks while it is asked again."""
+    may_end, asked, client = threading.Event(), queue.SimpleQueue[str](), Unsent()
+    capabilities = [known(Capabilities(url, "m")) for url in ("http://a", "http://b")]
+
+    def slow_join(url: str) -> Known:
+        asked.put(url)
+        assert may_end.wait(WAIT_S)
+        return capabilities[0]
+
+    found = [Server(each.capabilities.url, each) for each in capabilities]
+    servers = Servers(cast(HttpClient, client), found, slow_join)
+    bad, now_ns = found[0], 0
+    for _ in range(4):
+        servers.began(bad)
+    for _ in range(3):
+        servers.finished(bad, now_ns, LlmFailed(500, "broken"))
+    assert [each.state for each in servers] == [NodeState.DOWN, NodeState.READY]
+    now_ns += 2 * SECOND_NS
+    servers.check(now_ns)
+    assert asked.get(timeout=WAIT_S) == "http://a"
+    servers.finished(bad, now_ns, LlmUnreachable("http://a", "gone"))
+    for _ in range(5):
+        now_ns += 20 * SECOND_NS
+        servers.check(now_ns)
+    assert bad.joining
+    may_end.set()
+    assert client.woken.wait(WAIT_S)
+    servers.check(now_ns)
+    assert [each.state for each in servers] == [NodeState.READY, NodeState.READY]
+    assert asked.empty()
 
 
 def test_none_at_start_is_an_error() -> None:
