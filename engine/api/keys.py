@@ -18,6 +18,7 @@ import ipaddress
 import os
 import re
 import shutil
+import struct
 import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from typing import Any
 
 import zmq
 import zmq.auth
+from zmq.utils import z85
 
 OWN, GATEWAY, ENGINES = "own", "gateway", "engines"
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
@@ -96,13 +98,20 @@ def gateways_key(folder: Path) -> bytes:
     return _read(folder / f"{GATEWAY}.key")[0]
 
 
-def accepted_engines(folder: Path) -> dict[bytes, str]:
+def accepted_engines(folder: Path, bad: list[str] | None = None) -> dict[bytes, str]:
     """Names of the engines that a gateway accepts, by public key. Read anew for each connection, so
-    that a key may be added or removed while the gateway runs. Raises `BadKeys`."""
+    that a key may be added or removed while the gateway runs. `bad`: takes what is wrong with a
+    file, which is then left out. Without it: raises `BadKeys`."""
     found = {}
     for file in sorted((folder / ENGINES).glob("*.key")):
-        if NAME.fullmatch(file.stem) is not None:
+        if NAME.fullmatch(file.stem) is None:
+            continue
+        try:
             found[_read(file)[0]] = file.stem
+        except BadKeys as error:
+            if bad is None:
+                raise
+            bad.append(str(error))
     return found
 
 
@@ -114,7 +123,17 @@ def _read(file: Path) -> tuple[bytes, bytes | None]:
     for key in (public, secret):
         if key is not None and len(key) != 40:
             raise BadKeys(f"{file}: a key has {len(key)} characters; expected 40")
+        if key is not None and not _is_z85(key):
+            raise BadKeys(f"{file}: a key is no Z85 text; `headstart keys` makes them")
     return public, secret
+
+
+def _is_z85(key: bytes) -> bool:
+    try:
+        z85.decode(key)
+    except (KeyError, ValueError, struct.error):
+        return False
+    return True
 
 
 def unlock(socket: zmq.Socket[Any], endpoint: str, folder: Path | None) -> None:
@@ -141,8 +160,10 @@ def check_address(endpoint: str, folder: Path | None) -> None:
 def is_local(endpoint: str) -> bool:
     """Whether an address is of this machine only: ipc, or tcp on loopback."""
     scheme, _, rest = endpoint.partition("://")
-    if scheme != "tcp":
+    if scheme in ("ipc", "inproc"):
         return True
+    if scheme != "tcp":
+        return False
     host = rest.rpartition(":")[0].strip("[]").lower()
     try:
         return ipaddress.ip_address(host).is_loopback

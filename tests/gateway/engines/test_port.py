@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -18,9 +19,10 @@ from headstart.gateway.engine_link import private_endpoint
 from headstart.gateway.engines.engines import Engines
 from headstart.gateway.engines.port import EnginePort
 from headstart.gateway.errors import ConfigError
-from tests.gateway.shell_fakes import fake_engine, until
+from tests.gateway.shell_fakes import WAIT_S, fake_engine, until
 
 TCP = "tcp://127.0.0.1:*"
+HANDSHAKE_S = 30.0  # after which ZeroMQ ends one by itself
 
 
 class Listener:
@@ -133,6 +135,42 @@ def _ready(name: str, model: str = "fake") -> api.Ready:
     return api.Ready("1", api.ModelInfo(model, 1, 1, 1, 1, 1.0), name)
 
 
+async def test_an_engine_that_connects_again_is_not_another_one() -> None:
+    """Its own end of the old connection has broken, which the gateway does not know yet: the same
+    process (`incarnation`) goes on, and is pinged over the new one."""
+    async with port() as engines:
+        assert engines.endpoint is not None
+        with (
+            zmq.Context() as context,
+            context.socket(zmq.DEALER) as old,
+            context.socket(zmq.DEALER) as new,
+        ):
+            for socket in (old, new):
+                socket.linger = 0
+                socket.connect(engines.endpoint)
+            old.send(api.encode(_ready("a")))
+            await until(lambda: states(engines) == {"a": "ready"})
+            new.send(api.encode(_ready("a")))
+            await until(lambda: new.poll(0))
+            assert states(engines) == {"a": "ready"}
+
+
+async def test_a_message_of_too_many_parts_is_dropped_also_at_the_end() -> None:
+    """The connection's end is noticed all the same."""
+    async with port() as engines:
+        assert engines.endpoint is not None
+        with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+            socket.connect(engines.endpoint)
+            socket.send(api.encode(_ready("a")))
+            await until(lambda: states(engines) == {"a": "ready"})
+            socket.send_multipart([b"a", b"b", b"c"])
+        # Both have left; nothing has been read of them, since the loop did not run.
+        assert engines._port is not None
+        assert engines._port._monitor.poll(WAIT_S * 1000)
+        engines._port._read_monitor()
+        assert states(engines) == {"a": "lost"}
+
+
 async def test_an_engine_with_another_model_gets_no_sessions() -> None:
     """A session may move, so a gateway's engines serve one model; which one is told."""
     async with port() as engines, connected(engines, "--name", "a"):
@@ -225,7 +263,32 @@ async def test_a_key_may_be_added_while_the_gateway_runs(keys: Path) -> None:
         await until(lambda: states(engines) == {"a": "ready", "b": "ready"})
 
 
-@pytest.mark.parametrize("address", ["tcp://0.0.0.0:*", "tcp://*:0", "tcp://192.0.2.1:7070"])
+async def test_a_key_file_that_is_none_concerns_no_other(keys: Path) -> None:
+    """One that is being copied there, perhaps."""
+    async with port(keys=keys / "gateway") as engines:
+        (keys / "gateway" / "engines" / "b.key").write_text("")
+        async with connected(engines, "--keys", str(keys / "a")):
+            await all_ready(engines, "a")
+
+
+async def test_who_has_no_key_can_make_the_gateway_allocate_little(keys: Path) -> None:
+    """A frame of a gibibyte, announced where the handshake belongs, ends the connection."""
+    async with port(keys=keys / "gateway") as engines:
+        assert engines.endpoint is not None
+        host, _, number = engines.endpoint.removeprefix("tcp://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(number))
+        greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
+        command, long = 4, 2  # flags of ZMTP's frames
+        writer.write(greeting + bytes([command | long]) + (1 << 30).to_bytes(8, "big"))
+        async with asyncio.timeout(HANDSHAKE_S / 2):
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()  # its greeting, and the end
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://0.0.0.0:*", "tcp://*:0", "tcp://192.0.2.1:7070", "tipc://{1,0,0}"]
+)
 def test_an_address_for_others_needs_keys(address: str) -> None:
     """Refused by name, at both ends; ipc and loopback need none."""
     with pytest.raises(ConfigError, match="engine_keys"):
@@ -257,6 +320,12 @@ def test_a_secret_key_is_its_owners(keys: Path) -> None:
         api.own_pair(keys / "a")
     with pytest.raises(api.BadKeys, match="cannot be called"):
         api.make_keys(keys, ["../x"])
+    secret.chmod(0o600)
+    text = secret.read_text()
+    assert text.count("secret-key") == 1
+    secret.write_text(re.sub(r'secret-key = ".{40}"', f'secret-key = "{"~" * 40}"', text))
+    with pytest.raises(api.BadKeys, match="Z85"):
+        api.own_pair(keys / "a")
     secret.write_text("nonsense")
     with pytest.raises(api.BadKeys, match="headstart keys"):
         api.own_pair(keys / "a")

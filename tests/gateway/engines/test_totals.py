@@ -28,7 +28,7 @@ def test_one_engine_is_as_it_says() -> None:
 def test_every_number_is_either_added_or_named() -> None:
     """A new field of `Stats` must be thought of here."""
     known = {"ping_sent_ns", "incarnation", "kv_tokens", "level", "recent_steps", "step_totals"}
-    known |= {"llm_server", "now_ns"}
+    known |= {"llm_server", "llm_servers", "now_ns"}
     assert {*COUNTERS, *GAUGES, *known} == set(api.Stats.__struct_fields__)
 
 
@@ -75,6 +75,16 @@ def test_counters_do_not_fall_when_one_engine_starts_again() -> None:
     whole = totals.of({"a": again})
     assert whole is not None
     assert (whole.steps, whole.sessions) == (16, 0)
+
+
+def test_an_llm_server_of_several_engines_is_named_once() -> None:
+    """What they count is added; it is ready if one of them finds it so."""
+    down = api.LlmServerStatus("http://x", "down", "no answer", sessions=1, faults=2, waiting=3)
+    ready = api.LlmServerStatus("http://x", "ready", sessions=2, kv_share=0.5)
+    other = api.LlmServerStatus("http://y", "draining", answers=1)
+    whole = summed([heartbeat(llm_servers=[down, other]), heartbeat(llm_servers=[ready])])
+    both = api.LlmServerStatus("http://x", "ready", sessions=3, faults=2, waiting=3, kv_share=0.5)
+    assert whole.llm_servers == [both, other]
 
 
 def test_what_llm_servers_were_asked_is_added_by_kind_and_code() -> None:
