@@ -430,7 +430,7 @@ def serve(endpoint: str, script: Script, name: str = "", keys: Path | None = Non
     context = zmq.Context()
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     socket.set(zmq.IMMEDIATE, 1)  # undeliverable messages must not reach a later gateway
-    monitor: zmq.Socket[bytes] = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    handshakes = api.Handshakes(socket, endpoint)
     api.unlock(socket, endpoint, keys)
     socket.connect(endpoint)
 
@@ -443,26 +443,27 @@ def serve(endpoint: str, script: Script, name: str = "", keys: Path | None = Non
     engine = FakeEngine(script, uuid.uuid4().hex, now_ns(), name, machine)
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
-    poller.register(monitor, zmq.POLLIN)
+    poller.register(handshakes.monitor, zmq.POLLIN)
     words_said = 0
     told_draining = False
+    met = False  # whether a gateway accepts us; without one a send would block
     while not engine.left:
-        next_ns = engine.next_due_ns
+        next_ns = engine.next_due_ns if met else None
         wait_ms = PONG_WAIT_MS
         if next_ns is not None:
             wait_ms = min(wait_ms, max(0, -(-(next_ns - now_ns()) // NS_PER_MS)))
         ready = dict(poller.poll(wait_ms))
-        if monitor in ready:
-            monitor.recv_multipart()
+        handshakes.retry()
+        if handshakes.monitor in ready and (met := handshakes.read()):
             told_draining = False
             if now_ns() >= engine.ready_ns:  # a new gateway does not know us yet
                 socket.send(api.encode(engine.ready()))
-        if drains and not told_draining:
+        if met and drains and not told_draining:
             told_draining = True
             socket.send(api.encode(api.Draining()))
         if socket in ready:
             engine.receive(api.decode_command(socket.recv()), now_ns())
-        for event in engine.due(now_ns()):
+        for event in engine.due(now_ns()) if met else ():
             socket.send(api.encode(event))
             words_said += isinstance(event, api.Delta)
             if script.crash_after and words_said >= script.crash_after:

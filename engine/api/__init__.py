@@ -73,6 +73,7 @@ from headstart.engine.api.events import (
 from headstart.engine.api.keys import (
     NAME,
     BadKeys,
+    Handshakes,
     Pair,
     accepted_engines,
     check_address,
@@ -139,6 +140,7 @@ __all__ = [
     "FinishReason",
     "Finished",
     "Frame",
+    "Handshakes",
     "Heard",
     "Hearing",
     "Hush",

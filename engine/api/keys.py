@@ -14,12 +14,15 @@ no engine whose public key is not in its folder.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import logging
 import os
 import re
 import shutil
 import struct
 import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,11 +31,15 @@ from typing import Any
 import zmq
 import zmq.auth
 from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
 
 OWN, GATEWAY, ENGINES = "own", "gateway", "engines"
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """Names of engines and gateways: they are parts of file names, tokens, labels and URLs."""
 LOOPBACK_NAMES = ("localhost",)
+REFUSED_RETRY_S = 1.0
+
+log = logging.getLogger("headstart.engine")
 
 
 class BadKeys(Exception):
@@ -144,6 +151,50 @@ def unlock(socket: zmq.Socket[Any], endpoint: str, folder: Path | None) -> None:
     pair = own_pair(folder)
     socket.curve_publickey, socket.curve_secretkey = pair.public, pair.secret
     socket.curve_serverkey = gateways_key(folder)
+
+
+class Handshakes:
+    """Those of an engine's socket, which connects to `endpoint`, by way of its `monitor`.
+
+    ZeroMQ does not connect again after a gateway has refused the key, but that may be added later,
+    or the gateway's folder be unreadable for a moment: so `retry` does.
+    """
+
+    def __init__(self, socket: zmq.Socket[Any], endpoint: str) -> None:
+        self.monitor: zmq.Socket[bytes] = socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+        )
+        self._socket, self._endpoint = socket, endpoint
+        self._retry_at_s: float | None = None
+        self._told = False
+
+    def read(self) -> bool:
+        """Read one event: whether a gateway has completed a handshake."""
+        if recv_monitor_message(self.monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._told = False
+            return True
+        if not self._told:
+            self._told = True
+            log.error(
+                "the gateway at %s does not accept this engine's key: copy its %s.key to "
+                "%s/NAME.key in the gateway's engine_keys; trying again each %.0f s",
+                *(self._endpoint, OWN, ENGINES, REFUSED_RETRY_S),
+            )
+        self._retry_at_s = time.monotonic() + REFUSED_RETRY_S
+        return False
+
+    def retry(self) -> None:
+        """Connect again, if it is time for that. Call now and then."""
+        if self._retry_at_s is None or time.monotonic() < self._retry_at_s:
+            return
+        self._retry_at_s = None
+        with contextlib.suppress(zmq.ZMQError):  # it may have gone with its connection
+            self._socket.disconnect(self._endpoint)
+        self._socket.connect(self._endpoint)
+
+    def close(self) -> None:
+        self._socket.disable_monitor()
+        self.monitor.close(linger=0)
 
 
 def check_address(endpoint: str, folder: Path | None) -> None:

@@ -64,12 +64,10 @@ class GatewayLink:
         api.unlock(self._socket, endpoint, keys)
         # Do not queue for a gateway that is not connected.
         self._socket.set(zmq.IMMEDIATE, 1)
-        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED
-        )
+        self._handshakes = api.Handshakes(self._socket, endpoint)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        self._poller.register(self._monitor, zmq.POLLIN)
+        self._poller.register(self._handshakes.monitor, zmq.POLLIN)
         self._socket.connect(endpoint)
 
     def send(self, event: api.Event) -> None:
@@ -109,16 +107,15 @@ class GatewayLink:
         engine.close()
 
     def close(self) -> None:
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
+        self._handshakes.close()
         self._socket.close()
         self._context.term()
 
     def pump(self, wait_ms: int) -> None:
         """Handle all messages that have arrived, waiting up to `wait_ms` for the first."""
         ready = dict(self._poller.poll(wait_ms))
-        if self._monitor in ready:
-            self._monitor.recv_multipart()
+        self._handshakes.retry()
+        if self._handshakes.monitor in ready and self._handshakes.read():
             self._met = True
             self._told_draining = False
             if self.model is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+from zmq.auth.thread import ThreadAuthenticator
 
 from headstart.engine import api
 from headstart.engine.process import ipc
@@ -53,6 +54,43 @@ def serve(
     thread = threading.Thread(target=work)
     thread.start()
     return ours, thread
+
+
+def test_a_refused_key_is_told_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ZeroMQ gives up after a refusal; the key may be added later."""
+    api.make_keys(tmp_path, ["a"])
+    pair = api.own_pair(tmp_path / "gateway")
+    asked: list[str] = []
+
+    class Provider:
+        def callback(self, domain: str, key: bytes) -> bool:
+            asked.append(domain)
+            return len(asked) > 2
+
+    with zmq.Context() as context:
+        authenticator = ThreadAuthenticator(context)
+        authenticator.start()
+        authenticator.configure_curve_callback("*", Provider())
+        socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        socket.curve_server = True
+        socket.curve_publickey, socket.curve_secretkey = pair.public, pair.secret
+        number = socket.bind_to_random_port("tcp://127.0.0.1")
+        link = ipc.GatewayLink(f"tcp://127.0.0.1:{number}", "", tmp_path / "a")
+        link.model = MODEL
+        try:
+            until_s = time.monotonic() + 60
+            while (len(asked) < 3 or not socket.poll(0)) and time.monotonic() < until_s:
+                link.pump(wait_ms=50)
+            assert len(asked) == 3
+            assert isinstance(api.decode_event(socket.recv()), api.Ready)
+        finally:
+            link.close()
+            authenticator.stop()
+            socket.close(linger=0)
+    told = [text for text in caplog.messages if "does not accept this engine's key" in text]
+    assert len(told) == 1
 
 
 def test_it_says_ready_answers_pings_and_works(tmp_path: Path) -> None:
