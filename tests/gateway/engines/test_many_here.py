@@ -115,7 +115,11 @@ def test_sessions_of_the_only_engine_wait_for_it() -> None:
         with conversing(running, 2) as sockets:
             for engine in engines_of(running).values():
                 os.kill(engine["pid"], signal.SIGKILL)
+            # A session may be at the second one for a moment, before that one's end is noticed.
+            until(lambda: [e["restarts"] for e in engines_of(running).values()] == [1, 1])
+            until(lambda: all_ready(running, 2))
             for socket in sockets:
+                assert next_event(socket, "gateway.engine.status")["status"] != "ready"
                 while next_event(socket, "gateway.engine.status")["status"] != "ready":
                     pass
                 ask(socket)
