@@ -39,6 +39,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from headstart.engine import api
+from headstart.engine.api.keys import machine_id
 from headstart.gateway.engine_address import Address
 from headstart.gateway.runtime import tasks
 
@@ -59,6 +60,9 @@ class WireUser(Protocol):
     @property
     def silent_s(self) -> float:
         """Since it last received something."""
+
+    def is_process(self, incarnation: str) -> bool:
+        """Whether this is the process that was ready last (`api.Ready`)."""
 
     def received(self, data: bytes) -> None: ...
 
@@ -182,8 +186,8 @@ class ClockOffset:
         self._samples: deque[tuple[int, int]] = deque(maxlen=OFFSET_SAMPLES)
 
     def machine(self, name: str) -> None:
-        """The engine's machine (`api.machine_id`). Unknown: taken for ours."""
-        self._is_ours = name in ("", api.machine_id())
+        """The engine's machine (`machine_id`). Unknown: taken for ours."""
+        self._is_ours = name in ("", machine_id())
         self._samples.clear()
         self.ns = 0
 
@@ -347,6 +351,10 @@ class EngineLink:
         """Since it was heard."""
         return (time.monotonic_ns() - self._last_heard_ns) / 1e9
 
+    def is_process(self, incarnation: str) -> bool:
+        """Whether this is the process that was ready last."""
+        return self.ready is not None and self.ready.incarnation == incarnation
+
     def check_address(self) -> None:
         """Make sure that a new engine can connect."""
         self._wire.check(forget_old=self.state in (LinkState.WAITING, LinkState.LOST))
@@ -402,6 +410,11 @@ class EngineLink:
         _notify(self.observer.engine_lost, reason)
         for listener in list(self._listeners.values()):
             _notify(listener.engine_lost)
+
+    def give_up(self, reason: str) -> None:
+        """The engine is gone, and will not be started again."""
+        self.lost(reason)
+        self._reason = reason
 
     # --- from the loop ---------------------------------------------------------------------------
 
@@ -461,7 +474,7 @@ class EngineLink:
 
     def _on_ready(self, ready: api.Ready) -> None:
         if self.state is LinkState.READY:
-            if self.ready is not None and ready.incarnation == self.ready.incarnation:
+            if self.is_process(ready.incarnation):
                 return  # it repeats this after each handshake
             self.lost("it started again")
         self._become_ready(ready)
@@ -482,19 +495,19 @@ class EngineLink:
             self._become_ready(self.ready)
 
     def _become_ready(self, ready: api.Ready) -> None:
-        same = self.ready is not None and ready.incarnation == self.ready.incarnation
+        same = self.is_process(ready.incarnation)
         self.ready = ready
         self.loading = None
         self.is_draining = self.is_draining and same
         self._clock.machine(ready.machine)
         self._set_state(LinkState.READY, "")
         left_behind, self._left_behind = self._left_behind, set()
-        for session_id in left_behind - self._listeners.keys() if same else ():
-            self.send(api.Close(session=session_id))
-        _notify(self.observer.engine_ready, ready)
-        for session_id, listener in list(self._listeners.items()):
-            if same:  # it was only silent, and still holds what the sessions will open again
+        if same:  # it was only silent, and still holds sessions that have ended or will be opened
+            # again, here or at another engine: the observer may move them.
+            for session_id in left_behind | self._listeners.keys():
                 self.send(api.Close(session=session_id))
+        _notify(self.observer.engine_ready, ready)
+        for listener in list(self._listeners.values()):
             _notify(listener.engine_ready, ready)
 
     def _stalled(self, reason: str) -> None:

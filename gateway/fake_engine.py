@@ -26,6 +26,7 @@ from pathlib import Path
 import zmq
 
 from headstart.engine import api
+from headstart.engine.api.keys import BadKeys, Handshakes, machine_id, unlock
 
 NS_PER_MS = 1_000_000
 BYTES_PER_TOKEN = 1024
@@ -426,12 +427,12 @@ class FakeEngine:
 
 def serve(endpoint: str, script: Script, name: str = "", keys: Path | None = None) -> int:
     """Connect to the gateway and play the script until SIGTERM, a scripted end, or until it was
-    drained (SIGUSR1); returns the exit code. Raises `api.BadKeys`."""
+    drained (SIGUSR1); returns the exit code. Raises `BadKeys`."""
     context = zmq.Context()
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
     socket.set(zmq.IMMEDIATE, 1)  # undeliverable messages must not reach a later gateway
-    monitor: zmq.Socket[bytes] = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
-    api.unlock(socket, endpoint, keys)
+    handshakes = Handshakes(socket, endpoint)
+    unlock(socket, endpoint, keys)
     socket.connect(endpoint)
 
     def now_ns() -> int:
@@ -439,30 +440,31 @@ def serve(endpoint: str, script: Script, name: str = "", keys: Path | None = Non
 
     drains: list[int] = []  # the signals that have come
     signal.signal(signal.SIGUSR1, lambda number, _: drains.append(number))
-    machine = f"{api.machine_id()} {script.clock_ms}" if script.clock_ms else api.machine_id()
+    machine = f"{machine_id()} {script.clock_ms}" if script.clock_ms else machine_id()
     engine = FakeEngine(script, uuid.uuid4().hex, now_ns(), name, machine)
     poller = zmq.Poller()
     poller.register(socket, zmq.POLLIN)
-    poller.register(monitor, zmq.POLLIN)
+    poller.register(handshakes.monitor, zmq.POLLIN)
     words_said = 0
     told_draining = False
+    met = False  # whether a gateway accepts us; without one a send would block
     while not engine.left:
-        next_ns = engine.next_due_ns
+        next_ns = engine.next_due_ns if met else None
         wait_ms = PONG_WAIT_MS
         if next_ns is not None:
             wait_ms = min(wait_ms, max(0, -(-(next_ns - now_ns()) // NS_PER_MS)))
         ready = dict(poller.poll(wait_ms))
-        if monitor in ready:
-            monitor.recv_multipart()
+        handshakes.retry()
+        if handshakes.monitor in ready and (met := handshakes.read()):
             told_draining = False
             if now_ns() >= engine.ready_ns:  # a new gateway does not know us yet
                 socket.send(api.encode(engine.ready()))
-        if drains and not told_draining:
+        if met and drains and not told_draining:
             told_draining = True
             socket.send(api.encode(api.Draining()))
         if socket in ready:
             engine.receive(api.decode_command(socket.recv()), now_ns())
-        for event in engine.due(now_ns()):
+        for event in engine.due(now_ns()) if met else ():
             socket.send(api.encode(event))
             words_said += isinstance(event, api.Delta)
             if script.crash_after and words_said >= script.crash_after:
@@ -494,7 +496,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         code = serve(endpoint, script, name, keys)
-    except api.BadKeys as error:
+    except BadKeys as error:
         print(f"fake engine: {error}", file=sys.stderr)
         sys.exit(2)
     sys.exit(code)

@@ -328,12 +328,12 @@ def keys(
     ] = None,
 ) -> None:
     """Make CURVE keys for a gateway and engines on other hosts: one folder for each host."""
-    from headstart.engine import api
+    from headstart.engine.api.keys import BadKeys, make_keys
     from headstart.gateway.errors import ConfigError
 
     try:
-        made = api.make_keys(folder, engines or ())
-    except api.BadKeys as error:
+        made = make_keys(folder, engines or ())
+    except BadKeys as error:
         raise ConfigError([str(error)]) from error
     for host in made:
         print(f"made {host}/")

@@ -126,7 +126,7 @@ def test_services_do_not_set_our_settings() -> None:
 def test_gateways_have_time_to_retire() -> None:
     """Their signal is SIGUSR1, and what ends them waits: in all three."""
     unit = (DEPLOY / "systemd" / "headstart@.service").read_text()
-    assert "ExecStop=/bin/kill -USR1 $MAINPID" in unit
+    assert "ExecStop=-/bin/kill -USR1 $MAINPID" in unit
     assert "TimeoutStopSec=15min" in unit
     for name, pod in pods():
         if "gateway" in name:
@@ -169,6 +169,22 @@ def test_what_compose_refers_to_is_there() -> None:
             assert (DEPLOY / service["build"] / "Dockerfile").is_file()
 
 
+def test_health_checks_name_hosts_that_gateways_answer_to() -> None:
+    """The image's own, and HAProxy's; another name is 421, and the gateway never healthy."""
+    (checked,) = re.findall(r"urlopen\('http://([\w.]+):", (ROOT / "Dockerfile").read_text())
+    services = compose()["services"]
+    site = services["haproxy"]["environment"]["SITE"]
+    gateways = {name: one for name, one in services.items() if name.startswith("gateway-")}
+    assert len(gateways) == 3
+    for name, one in gateways.items():
+        hosts = one["environment"]["HEADSTART_ALLOWED_HOSTS"].split()
+        assert {checked, site} <= set(hosts), name
+    (settings,) = (doc["data"] for doc in documents() if doc["kind"] == "ConfigMap")
+    (pod,) = (pod for name, pod in pods() if name.endswith("/haproxy"))
+    given = {variable["name"]: variable["value"] for variable in pod["containers"][0]["env"]}
+    assert given["SITE"] in settings["HEADSTART_ALLOWED_HOSTS"].split()
+
+
 # --- systemd -------------------------------------------------------------------------------------
 
 
@@ -193,6 +209,17 @@ def test_units_pass_systemds_own_check(unit: Path, tmp_path: Path) -> None:
 
     assert told_of(unit.read_text()) == ""
     assert "Restrat" in told_of(unit.read_text().replace("Restart=", "Restrat="))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_instances_that_share_folders_are_one_user(unit: Path) -> None:
+    """DynamicUser gives each instance a user of its own otherwise, and systemd hands a shared
+    folder over to the one that was started last."""
+    text = unit.read_text()
+    assert "DynamicUser=yes" in text
+    shared = re.findall(r"^(?:State|Cache)Directory=(?!.*%i).*$", text, re.MULTILINE)
+    assert shared
+    assert re.search(r"^User=[a-z]+$", text, re.MULTILINE)
 
 
 # --- names of ours -------------------------------------------------------------------------------

@@ -70,18 +70,6 @@ from headstart.engine.api.events import (
     StepStats,
     StepTotals,
 )
-from headstart.engine.api.keys import (
-    NAME,
-    BadKeys,
-    Pair,
-    accepted_engines,
-    check_address,
-    is_local,
-    machine_id,
-    make_keys,
-    own_pair,
-    unlock,
-)
 from headstart.engine.api.values import (
     SAMPLE_RATE_HZ,
     SMALL_PICTURE,
@@ -110,7 +98,6 @@ from headstart.engine.api.values import (
 )
 
 __all__ = [
-    "NAME",
     "SAMPLE_RATE_HZ",
     "SMALL_PICTURE",
     "STEP_SECONDS_LE",
@@ -118,7 +105,6 @@ __all__ = [
     "STEP_TOKENS_LE",
     "AddItem",
     "Audio",
-    "BadKeys",
     "BeginSpeech",
     "Call",
     "Cancel",
@@ -157,7 +143,6 @@ __all__ = [
     "Move",
     "Moved",
     "Open",
-    "Pair",
     "Part",
     "PictureSize",
     "Ping",
@@ -183,18 +168,11 @@ __all__ = [
     "TurnRef",
     "Usage",
     "Window",
-    "accepted_engines",
     "call_item_id",
-    "check_address",
     "decode_command",
     "decode_event",
     "encode",
-    "is_local",
-    "machine_id",
-    "make_keys",
-    "own_pair",
     "picture_bytes",
-    "unlock",
 ]
 
 _encoder = msgspec.msgpack.Encoder()

@@ -14,23 +14,32 @@ no engine whose public key is not in its folder.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import logging
 import os
 import re
 import shutil
+import struct
 import tempfile
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import zmq
+import zmq
+import zmq.auth
+from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
 
 OWN, GATEWAY, ENGINES = "own", "gateway", "engines"
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """Names of engines and gateways: they are parts of file names, tokens, labels and URLs."""
 LOOPBACK_NAMES = ("localhost",)
+REFUSED_RETRY_S = 1.0
+
+log = logging.getLogger("headstart.engine")
 
 
 class BadKeys(Exception):
@@ -70,8 +79,6 @@ def make_keys(folder: Path, engines: Iterable[str]) -> list[Path]:
 def _make_pair(host: Path) -> bool:
     """Whether the pair was not there. The secret file is never readable by others, not even while
     it is written: it is made in a folder of mode 0700."""
-    import zmq.auth  # here: most of those who import the API open no socket
-
     if (host / f"{OWN}.key_secret").is_file():
         return False
     host.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -98,19 +105,24 @@ def gateways_key(folder: Path) -> bytes:
     return _read(folder / f"{GATEWAY}.key")[0]
 
 
-def accepted_engines(folder: Path) -> dict[bytes, str]:
+def accepted_engines(folder: Path, bad: list[str] | None = None) -> dict[bytes, str]:
     """Names of the engines that a gateway accepts, by public key. Read anew for each connection, so
-    that a key may be added or removed while the gateway runs. Raises `BadKeys`."""
+    that a key may be added or removed while the gateway runs. `bad`: takes what is wrong with a
+    file, which is then left out. Without it: raises `BadKeys`."""
     found = {}
     for file in sorted((folder / ENGINES).glob("*.key")):
-        if NAME.fullmatch(file.stem) is not None:
+        if NAME.fullmatch(file.stem) is None:
+            continue
+        try:
             found[_read(file)[0]] = file.stem
+        except BadKeys as error:
+            if bad is None:
+                raise
+            bad.append(str(error))
     return found
 
 
 def _read(file: Path) -> tuple[bytes, bytes | None]:
-    import zmq.auth
-
     try:
         public, secret = zmq.auth.load_certificate(file)
     except (OSError, ValueError) as error:
@@ -118,7 +130,17 @@ def _read(file: Path) -> tuple[bytes, bytes | None]:
     for key in (public, secret):
         if key is not None and len(key) != 40:
             raise BadKeys(f"{file}: a key has {len(key)} characters; expected 40")
+        if key is not None and not _is_z85(key):
+            raise BadKeys(f"{file}: a key is no Z85 text; `headstart keys` makes them")
     return public, secret
+
+
+def _is_z85(key: bytes) -> bool:
+    try:
+        z85.decode(key)
+    except (KeyError, ValueError, struct.error):
+        return False
+    return True
 
 
 def unlock(socket: zmq.Socket[Any], endpoint: str, folder: Path | None) -> None:
@@ -129,6 +151,50 @@ def unlock(socket: zmq.Socket[Any], endpoint: str, folder: Path | None) -> None:
     pair = own_pair(folder)
     socket.curve_publickey, socket.curve_secretkey = pair.public, pair.secret
     socket.curve_serverkey = gateways_key(folder)
+
+
+class Handshakes:
+    """Those of an engine's socket, which connects to `endpoint`, by way of its `monitor`.
+
+    ZeroMQ does not connect again after a gateway has refused the key, but that may be added later,
+    or the gateway's folder be unreadable for a moment: so `retry` does.
+    """
+
+    def __init__(self, socket: zmq.Socket[Any], endpoint: str) -> None:
+        self.monitor: zmq.Socket[bytes] = socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+        )
+        self._socket, self._endpoint = socket, endpoint
+        self._retry_at_s: float | None = None
+        self._told = False
+
+    def read(self) -> bool:
+        """Read one event: whether a gateway has completed a handshake."""
+        if recv_monitor_message(self.monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._told = False
+            return True
+        if not self._told:
+            self._told = True
+            log.error(
+                "the gateway at %s does not accept this engine's key: copy its %s.key to "
+                "%s/NAME.key in the gateway's engine_keys; trying again each %.0f s",
+                *(self._endpoint, OWN, ENGINES, REFUSED_RETRY_S),
+            )
+        self._retry_at_s = time.monotonic() + REFUSED_RETRY_S
+        return False
+
+    def retry(self) -> None:
+        """Connect again, if it is time for that. Call now and then."""
+        if self._retry_at_s is None or time.monotonic() < self._retry_at_s:
+            return
+        self._retry_at_s = None
+        with contextlib.suppress(zmq.ZMQError):  # it may have gone with its connection
+            self._socket.disconnect(self._endpoint)
+        self._socket.connect(self._endpoint)
+
+    def close(self) -> None:
+        self._socket.disable_monitor()
+        self.monitor.close(linger=0)
 
 
 def check_address(endpoint: str, folder: Path | None) -> None:
@@ -145,8 +211,10 @@ def check_address(endpoint: str, folder: Path | None) -> None:
 def is_local(endpoint: str) -> bool:
     """Whether an address is of this machine only: ipc, or tcp on loopback."""
     scheme, _, rest = endpoint.partition("://")
-    if scheme != "tcp":
+    if scheme in ("ipc", "inproc"):
         return True
+    if scheme != "tcp":
+        return False
     host = rest.rpartition(":")[0].strip("[]").lower()
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -25,6 +25,7 @@ import psutil
 import zmq
 
 from headstart.engine import api
+from headstart.engine.api.keys import Handshakes, machine_id, unlock
 from headstart.engine.chat.accounting import named_counts
 
 if TYPE_CHECKING:  # imports torch, which takes seconds; the gateway is told first
@@ -42,7 +43,7 @@ class GatewayLink:
 
     def __init__(self, endpoint: str, name: str = "", keys: Path | None = None) -> None:
         """`name`: among the engines of one gateway; `keys`: see `headstart.engine.api.keys`. Raises
-        `api.BadKeys`."""
+        `BadKeys`."""
         self.incarnation = uuid.uuid4().hex
         self.model: api.ModelInfo | None = None
         self.stopping = False
@@ -61,15 +62,13 @@ class GatewayLink:
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.set_hwm(HIGH_WATER_MESSAGES)
         self._socket.linger = 0
-        api.unlock(self._socket, endpoint, keys)
+        unlock(self._socket, endpoint, keys)
         # Do not queue for a gateway that is not connected.
         self._socket.set(zmq.IMMEDIATE, 1)
-        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(
-            zmq.EVENT_HANDSHAKE_SUCCEEDED
-        )
+        self._handshakes = Handshakes(self._socket, endpoint)
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        self._poller.register(self._monitor, zmq.POLLIN)
+        self._poller.register(self._handshakes.monitor, zmq.POLLIN)
         self._socket.connect(endpoint)
 
     def send(self, event: api.Event) -> None:
@@ -109,16 +108,15 @@ class GatewayLink:
         engine.close()
 
     def close(self) -> None:
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
+        self._handshakes.close()
         self._socket.close()
         self._context.term()
 
     def pump(self, wait_ms: int) -> None:
         """Handle all messages that have arrived, waiting up to `wait_ms` for the first."""
         ready = dict(self._poller.poll(wait_ms))
-        if self._monitor in ready:
-            self._monitor.recv_multipart()
+        self._handshakes.retry()
+        if self._handshakes.monitor in ready and self._handshakes.read():
             self._met = True
             self._told_draining = False
             if self.model is not None:
@@ -137,7 +135,7 @@ class GatewayLink:
             incarnation=self.incarnation,
             model=model,
             engine=self._name,
-            machine=api.machine_id(),
+            machine=machine_id(),
             pid=os.getpid(),
         )
 

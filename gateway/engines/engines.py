@@ -30,7 +30,7 @@ from headstart.engine.placement import (
 )
 from headstart.gateway.engine_link import EngineLink, EngineListener, LinkObserver, LinkState
 from headstart.gateway.engines.port import EnginePort
-from headstart.gateway.engines.totals import Totals
+from headstart.gateway.engines.totals import Totals, counted
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.child_process import ChildProcess
 
@@ -284,15 +284,16 @@ class Engines:
     def member_ready(self, member: Member, ready: api.Ready) -> None:
         """It takes work: its first time, or again."""
         member.refused = self._mismatch(member, ready)
+        member.leaving = False
         self._unseat(member)  # if it started again before they could go elsewhere
         if member.refused:
             log.error("%s gets no sessions: %s", member.name, member.refused)
             return
-        member.leaving = False
         now_ns = self._now_ns()
         self._placer.recover(member.name, now_ns)
         if not member.link.is_draining:
             self._placer.recover(member.name, now_ns)  # not down any more: this ends its drain
+        self._leave_if_empty(member)  # it drains still, and its sessions have gone elsewhere
         self._settle_soon()
 
     def _mismatch(self, member: Member, ready: api.Ready) -> str:
@@ -373,9 +374,13 @@ class Engines:
 
     @property
     def stats(self) -> api.Stats | None:
-        """The newest heartbeats, added up."""
-        newest = {name: member.link.stats for name, member in self.members.items()}
-        return self.totals.of({name: s for name, s in newest.items() if s is not None})
+        """The newest heartbeats, added up; of several engines, one that is lost holds nothing."""
+        newest = {
+            name: counted(stats) if len(self.members) > 1 and _is_lost(member) else stats
+            for name, member in self.members.items()
+            if (stats := member.link.stats) is not None
+        }
+        return self.totals.of(newest)
 
     @property
     def restarts(self) -> int:
@@ -384,6 +389,10 @@ class Engines:
     def body(self) -> list[dict[str, Any]]:
         """For `/status` and the dashboard: one object for each engine."""
         return [_body(member) for member in self.members.values()]
+
+
+def _is_lost(member: Member) -> bool:
+    return member.link.state is LinkState.LOST
 
 
 def _body(member: Member) -> dict[str, Any]:

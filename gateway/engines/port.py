@@ -8,7 +8,9 @@ itself, or both as `key/name`. It keeps its link when it connects again, also as
 With keys, ZeroMQ's authentication protocol (ZAP) asks us about each connection; an engine whose
 public key is not in the folder gets none. Beyond this machine there is no address without keys.
 
-Bounds: `ENGINES_MAX` names; `HIGH_WATER_MESSAGES` for each peer and direction.
+Bounds: `ENGINES_MAX` names; `HIGH_WATER_MESSAGES` for each peer and direction;
+`MESSAGE_BYTES_MAX`, also in a handshake, before its peer is known: beyond it the connection is
+closed. An engine that has connected is trusted (docs/security.md).
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
 from headstart.engine import api
+from headstart.engine.api.keys import NAME, BadKeys, accepted_engines, check_address, own_pair
 from headstart.gateway.engine_address import Address
 from headstart.gateway.engine_link import (
     DRAIN_MESSAGES,
@@ -39,6 +42,8 @@ log = logging.getLogger("headstart.engines")
 ENGINES_MAX = 256
 TAKEN_WITHIN_S = 3.0
 """An engine that was heard within this time holds its name; heartbeats come each second."""
+MESSAGE_BYTES_MAX = 4 << 20  # of a frame; an engine's largest events are some KiB
+NAME_LOGGED_MAX = 64  # characters of what calls itself an engine
 REFUSED_KEPT = 1024  # peers whose refusal was logged
 SRCFD = "__fd"  # a message's connection, as libzmq's metadata names it
 
@@ -74,17 +79,27 @@ class PeerWire:
 
 
 class _Accepted:
-    """Answers ZAP: a key is good if it is in the folder now."""
+    """Answers ZAP: a key is good if it is in the folder now. A file that is no key, one that is
+    being written perhaps, concerns no other; it is logged once. Raises `BadKeys` for one that is
+    there at the start."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._logged: set[str] = set()
+        accepted_engines(folder)
+
+    def names(self) -> dict[bytes, str]:
+        """Of the engines whose keys are there, by key."""
+        bad: list[str] = []
+        found = accepted_engines(self._folder, bad)
+        for text in set(bad) - self._logged:
+            log.error("an engine cannot connect: %s", text)
+        self._logged = set(bad)
+        return found
 
     def callback(self, domain: str, key: bytes) -> bool:
-        try:
-            return key in api.accepted_engines(self._folder)
-        except api.BadKeys as error:
-            log.error("no engine can connect: %s", error)
-            return False
+        """Called by ZAP's thread."""
+        return key in self.names()
 
 
 class EnginePort:
@@ -93,7 +108,7 @@ class EnginePort:
     def __init__(
         self, endpoint: str, keys: Path | None = None, address_check_s: float = 1.0
     ) -> None:
-        self._keys = keys
+        self._accepted: _Accepted | None = None
         self._join: Callable[[PeerWire, str], None] = lambda *_: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -108,24 +123,26 @@ class EnginePort:
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._socket.set_hwm(HIGH_WATER_MESSAGES)
         self._socket.linger = 0
+        # ZeroMQ allocates what a frame's header announces, that of a peer without a key, too.
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a full or missing peer is an error
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         try:
-            api.check_address(endpoint, keys)
+            check_address(endpoint, keys)
             if keys is not None:
                 self._lock(keys)
             self._address = Address(self._socket, endpoint)
-        except (api.BadKeys, zmq.ZMQError) as error:
+        except (BadKeys, zmq.ZMQError, OSError) as error:
             self._close_sockets()
             raise ConfigError([f"engine_endpoint {endpoint}: {error}"]) from error
         self.endpoint = self._address.endpoint
 
     def _lock(self, folder: Path) -> None:
-        pair = api.own_pair(folder)
-        api.accepted_engines(folder)  # report a bad file now
+        pair = own_pair(folder)
+        self._accepted = _Accepted(folder)  # reports a bad file now
         self._zap = ThreadAuthenticator(self._context)
         self._zap.start()
-        self._zap.configure_curve_callback("*", _Accepted(folder))
+        self._zap.configure_curve_callback("*", self._accepted)
         self._socket.curve_server = True
         self._socket.curve_publickey, self._socket.curve_secretkey = pair.public, pair.secret
 
@@ -194,12 +211,14 @@ class EnginePort:
                 frames = self._socket.recv_multipart(NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            if len(frames) == 2:
-                self._received(*frames)
+            self._received(frames)
         if self._loop is not None:
             self._loop.call_soon(self._drain)
 
-    def _received(self, peer_frame: zmq.Frame, message: zmq.Frame) -> None:
+    def _received(self, frames: list[zmq.Frame]) -> None:
+        if len(frames) != 2:
+            return  # no engine sends such a message
+        peer_frame, message = frames
         peer, data = peer_frame.bytes, message.bytes
         wire = self._by_peer.get(peer)
         if wire is None:
@@ -219,11 +238,11 @@ class EnginePort:
             return None  # of a peer that is gone or was refused
         name = self._name_of(hello.engine, message)
         wire = self._by_name.get(name)
-        if (why := self._objection(hello.engine, name, wire)) is not None:
+        if (why := self._objection(hello, name, wire)) is not None:
             self._refuse(peer, name or hello.engine, why)
             return None
         if wire is not None and wire.peer is not None:
-            self._gone(wire, "another process took its name")
+            self._gone(wire, "it connected again, or another process took its name")
         if wire is None:
             wire = self._by_name[name] = PeerWire(self)
             self._attach(wire, peer, message)
@@ -238,19 +257,18 @@ class EnginePort:
 
     def _name_of(self, given: str, message: zmq.Frame) -> str:
         """Empty: its key is not accepted any more."""
-        if self._keys is None:
+        if self._accepted is None:
             return given or "engine"
         key = str(message.get("User-Id")).encode()
-        try:
-            holder = api.accepted_engines(self._keys).get(key, "")
-        except api.BadKeys as error:
-            log.error("no engine can connect: %s", error)
-            return ""
+        holder = self._accepted.names().get(key, "")
         return f"{holder}/{given}" if holder and given and given != holder else holder
 
-    def _objection(self, given: str, name: str, wire: PeerWire | None) -> str | None:
+    def _objection(
+        self, hello: api.Loading | api.Ready, name: str, wire: PeerWire | None
+    ) -> str | None:
         """Why an engine is not met; None: it is."""
-        if given and api.NAME.fullmatch(given) is None:
+        given = hello.engine
+        if given and NAME.fullmatch(given) is None:
             return "that is no name: expected a-z, 0-9 and inner hyphens"
         if not name:
             return "its key was removed"
@@ -259,14 +277,18 @@ class EnginePort:
         if wire is None:
             full = len(self._by_name) >= ENGINES_MAX
             return f"{ENGINES_MAX} engines have connected already" if full else None
-        answers = wire.user is not None and wire.user.silent_s < TAKEN_WITHIN_S
+        user = wire.user
+        if user is not None and isinstance(hello, api.Ready) and user.is_process(hello.incarnation):
+            return None  # its earlier connection has broken, which only its own end knows yet
+        answers = user is not None and user.silent_s < TAKEN_WITHIN_S
         taken = wire.peer is not None and answers
         return "another engine has this name, and answers" if taken else None
 
     def _refuse(self, peer: bytes, name: str, why: str) -> None:
         """It gets no ping, so that it ends and is started again by whoever looks after it."""
         if peer not in self._refused:
-            log.error("an engine that calls itself %r is refused: %s", name, why)
+            shown = name[:NAME_LOGGED_MAX]
+            log.error("an engine that calls itself %r is refused: %s", shown, why)
             self._refused[peer] = None
             if len(self._refused) > REFUSED_KEPT:
                 del self._refused[next(iter(self._refused))]
@@ -282,10 +304,10 @@ class EnginePort:
         """A connection has closed: what came over it before still counts."""
         for _ in range(HIGH_WATER_MESSAGES):
             try:
-                peer, message = self._socket.recv_multipart(NOBLOCK, copy=False)
+                frames = self._socket.recv_multipart(NOBLOCK, copy=False)
             except zmq.Again:
                 break
-            self._received(peer, message)
+            self._received(frames)
         self._gone(wire, "its connection closed")
 
     def _gone(self, wire: PeerWire, reason: str) -> None:

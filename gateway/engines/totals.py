@@ -29,7 +29,7 @@ class Totals:
     def __init__(self) -> None:
         self._newest: dict[str, api.Stats] = {}
         self._ended: list[api.Stats] = []  # what earlier incarnations had counted, as one `Stats`
-        self._seen: set[str] = set()
+        self._seen: set[str] = set()  # two names at most: whether there was more than one engine
 
     def add(self, engine: str, stats: api.Stats) -> None:
         """An engine's heartbeat."""
@@ -37,7 +37,8 @@ class Totals:
         if before is not None and before.incarnation != stats.incarnation:
             self._keep(before)
         self._newest[engine] = stats
-        self._seen.add(engine)
+        if len(self._seen) < 2:
+            self._seen.add(engine)
 
     def forget(self, engine: str) -> None:
         """An engine that will not come back."""
@@ -46,8 +47,7 @@ class Totals:
             self._keep(before)
 
     def _keep(self, stats: api.Stats) -> None:
-        ended = msgspec.structs.replace(stats, **dict.fromkeys(GAUGES, 0), kv_tokens={})
-        self._ended = [summed([*self._ended, ended])]
+        self._ended = [summed([*self._ended, counted(stats)])]
 
     def of(self, newest: Mapping[str, api.Stats]) -> api.Stats | None:
         """The sum of these, by engine; None: there are none."""
@@ -56,11 +56,23 @@ class Totals:
         if not newest:
             return None
         live = summed(newest.values())
-        counted = summed([*self._ended, live])
-        counters = {name: getattr(counted, name) for name in COUNTERS}
+        whole = summed([*self._ended, live])
+        counters = {name: getattr(whole, name) for name in COUNTERS}
         return msgspec.structs.replace(
-            live, **counters, step_totals=counted.step_totals, llm_server=counted.llm_server
+            live, **counters, step_totals=whole.step_totals, llm_server=whole.llm_server
         )
+
+
+def counted(stats: api.Stats) -> api.Stats:
+    """What an engine that is gone has counted; it holds nothing any more."""
+    return msgspec.structs.replace(
+        stats,
+        **dict.fromkeys(GAUGES, 0),
+        kv_tokens={},
+        level=api.Level.CALM,
+        recent_steps=api.StepStats(),
+        llm_servers=[],
+    )
 
 
 def summed(parts: Iterable[api.Stats]) -> api.Stats:
@@ -79,7 +91,7 @@ def summed(parts: Iterable[api.Stats]) -> api.Stats:
         level=max(part.level for part in every),
         recent_steps=_steps([part.recent_steps for part in every]),
         step_totals=_totals([part.step_totals for part in every]),
-        llm_servers=[server for part in every for server in part.llm_servers],
+        llm_servers=_llm_servers(status for part in every for status in part.llm_servers),
         llm_server=_llm_server([part.llm_server for part in every if part.llm_server is not None]),
     )
 
@@ -91,13 +103,13 @@ def _steps(parts: list[api.StepStats]) -> api.StepStats:
     return msgspec.structs.replace(
         busiest,
         **added,
-        p95_ms=_longest(part.p95_ms for part in parts),
-        max_ms=_longest(part.max_ms for part in parts),
+        p95_ms=_highest(part.p95_ms for part in parts),
+        max_ms=_highest(part.max_ms for part in parts),
         queue_max=max(part.queue_max for part in parts),
     )
 
 
-def _longest(values: Iterable[float | None]) -> float | None:
+def _highest(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
@@ -130,6 +142,31 @@ def _llm_server(parts: list[api.LlmServerTotals]) -> api.LlmServerTotals | None:
         prompt_tokens=tokens,
         failures=_added(part.failures for part in parts),
         retries=sum(part.retries for part in parts),
+    )
+
+
+SERVER_STATES = ("ready", "draining", "down")
+"""Of an LLM server that several engines use, the state is the first of these that one sees."""
+
+
+def _llm_servers(parts: Iterable[api.LlmServerStatus]) -> list[api.LlmServerStatus]:
+    """By URL: what engines count is added; of what the server tells, the highest."""
+    by_url: dict[str, api.LlmServerStatus] = {}
+    for part in parts:
+        known = by_url.get(part.url)
+        by_url[part.url] = part if known is None else _both(known, part)
+    return list(by_url.values())
+
+
+def _both(one: api.LlmServerStatus, other: api.LlmServerStatus) -> api.LlmServerStatus:
+    order = {state: rank for rank, state in enumerate(SERVER_STATES)}
+    best = min(one, other, key=lambda status: order.get(status.state, len(order)))
+    names = ("sessions", "in_flight", "answers", "warm_ups", "retries", "faults", "sessions_left")
+    added = {name: getattr(one, name) + getattr(other, name) for name in names}
+    waiting = [each.waiting for each in (one, other) if each.waiting is not None]
+    kv_share = _highest([one.kv_share, other.kv_share])
+    return msgspec.structs.replace(
+        best, **added, waiting=max(waiting, default=None), kv_share=kv_share
     )
 
 

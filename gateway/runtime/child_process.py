@@ -153,6 +153,7 @@ class ChildProcess:
         self._draining = False
         self._log_bytes = 0  # read of its words
         self._stopping = asyncio.Event()
+        self._ending = asyncio.Event()  # stopping or draining: it is not started any more
         self._process: Process | None = None
         self._around: list[asyncio.Task[None]] = []  # the tasks that read from it and watch it
 
@@ -168,8 +169,10 @@ class ChildProcess:
             self._signal(signal.SIGKILL)
 
     def drain(self) -> None:
-        """Ask the child (SIGUSR1) to finish what it has begun and end; it is not restarted."""
+        """Ask the child (SIGUSR1) to finish what it has begun and end; it is not restarted, nor
+        started if it waits for that."""
         self._draining = True
+        self._ending.set()
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGUSR1)
@@ -178,7 +181,7 @@ class ChildProcess:
         """Start and restart; returns when it was stopped or drained. Raises `ChildRefused`,
         `ChildKeepsDying`."""
         try:
-            while not self._stopping.is_set():
+            while not self._ending.is_set():
                 started_s = time.monotonic()
                 returncode, how = await self._run_once()
                 if self._stopping.is_set():
@@ -196,7 +199,7 @@ class ChildProcess:
                 log.error("the %s ended (%s); starting it again in %.1f s", self.name, how, wait_s)
                 self._on_exit(how)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), wait_s)
+                    await asyncio.wait_for(self._ending.wait(), wait_s)
         finally:
             await self.stop()
             self._let_go()
@@ -204,6 +207,7 @@ class ChildProcess:
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL. Returns when the child is gone."""
         self._stopping.set()
+        self._ending.set()
         process = self._process
         if process is None or process.returncode is not None:
             return
@@ -232,6 +236,8 @@ class ChildProcess:
         except OSError as error:  # no memory or no descriptors: may be temporary
             return None, f"it cannot be started: {error}"
         self.pid = process.pid
+        if self._draining:  # since it was being started
+            self.drain()
         log.info("started the %s (process %d)", self.name, self.pid)
         listening = self._listening(process)
         self._around = [*listening, *self._watching()]

@@ -28,6 +28,7 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from headstart.engine import api
+from headstart.engine.api.keys import BadKeys, check_address
 from headstart.gateway.audio.native import native_audio
 from headstart.gateway.auth.access import is_open_to_others, read_keys
 from headstart.gateway.config import Settings, near_misses
@@ -45,7 +46,12 @@ from headstart.gateway.engines import local
 from headstart.gateway.engines.engines import Engines, Member
 from headstart.gateway.engines.metrics import EnginesCollector
 from headstart.gateway.engines.port import EnginePort
-from headstart.gateway.errors import ChildKeepsDying, ConfigError, PortInUse
+from headstart.gateway.errors import (
+    ChildKeepsDying,
+    ChildRefused,
+    ConfigError,
+    PortInUse,
+)
 from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.protocol.parse import prepare
 from headstart.gateway.runtime import log_lines, tasks, threads
@@ -70,6 +76,11 @@ PING_TIMEOUT_S = 40.0
 GRACEFUL_SHUTDOWN_S = 3
 BACKLOG = 2048
 FOREVER_S = 3600.0
+GIVEN_UP: dict[type[BaseException], str] = {
+    ChildKeepsDying: "it died several times before it was ready, and was given up",
+    ChildRefused: "it refused its settings, and was given up",
+}
+"""Errors of one engine's process that do not concern others, and what its state then says."""
 PROGRESS_STEP = 0.1
 """Share of a loading step after which the next log line is due."""
 
@@ -99,8 +110,8 @@ def engine(settings: Settings) -> None:
     _set_up_logging(settings)
     endpoint = settings.engine_endpoint or shared_endpoint()
     try:
-        api.check_address(endpoint, settings.engine_keys)
-    except api.BadKeys as error:
+        check_address(endpoint, settings.engine_keys)
+    except BadKeys as error:
         raise ConfigError([f"engine_endpoint {error}"]) from error
     base = local.name_elsewhere(settings)
     count = settings.engines
@@ -242,7 +253,12 @@ async def _serve(
 ) -> None:
     """`private`: one address for each engine that is started here; `endpoint`: where others
     connect."""
-    asyncio.get_running_loop().set_exception_handler(tasks.unhandled)
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(tasks.unhandled)
+    # Until there is a gateway that can retire: SIGUSR1 would end this process in mid-start, or be
+    # lost where it is the first one of a container.
+    told_to_retire = asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, told_to_retire.set)
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
     read_keys(settings)  # report an invalid key file before the engine is started
@@ -294,7 +310,9 @@ async def _serve(
         gc.freeze()
         measuring = tasks.own(gateway.loop_lag.run(), "loop lag", tasks.nothing_depends_on_it)
         retire = tasks.guard(lambda: gateway.retire(server.leave), "drain", server.leave_at_once)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, retire)
+        loop.add_signal_handler(signal.SIGUSR1, retire)
+        if told_to_retire.is_set():
+            retire()
         log.info("listening on %s; engine: %s", url, engines.state)
         if engines.endpoint is not None:
             log.info("engines connect at %s", engines.endpoint)
@@ -337,7 +355,8 @@ async def _both(
 
 async def supervise(engines: Engines) -> None:
     """Keep the engines of this machine running until all have been drained, and nobody else may
-    connect. One that keeps dying is given up while others work; the last one ends the server.
+    connect. One that keeps dying, or refuses its settings, is given up while others work; the last
+    one ends the server.
     Raises `ChildRefused`, `ChildKeepsDying`."""
     running = {
         tasks.awaited(member.child.run(), "supervisor"): member
@@ -353,10 +372,10 @@ async def supervise(engines: Engines) -> None:
                 if error is None:
                     continue
                 others = [m for m in running.values() if m.state in ("ready", "draining")]
-                if not isinstance(error, ChildKeepsDying) or not (others or engines.is_ready):
+                if type(error) not in GIVEN_UP or not (others or engines.is_ready):
                     raise error
                 log.error("%s", error)
-                member.link.lost("it died several times before it was ready, and was given up")
+                member.link.give_up(GIVEN_UP[type(error)])
         while engines.endpoint is not None:
             await asyncio.sleep(FOREVER_S)
     finally:

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 import zmq
+from zmq.auth.thread import ThreadAuthenticator
 
 from headstart.engine import api
+from headstart.engine.api.keys import BadKeys, machine_id, make_keys, own_pair
 from headstart.engine.process import ipc
 from tests.engine.backends.llm_server.bench import ServerBench
 from tests.engine.fakes import Bench
@@ -53,6 +55,43 @@ def serve(
     thread = threading.Thread(target=work)
     thread.start()
     return ours, thread
+
+
+def test_a_refused_key_is_told_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ZeroMQ gives up after a refusal; the key may be added later."""
+    make_keys(tmp_path, ["a"])
+    pair = own_pair(tmp_path / "gateway")
+    asked: list[str] = []
+
+    class Provider:
+        def callback(self, domain: str, key: bytes) -> bool:
+            asked.append(domain)
+            return len(asked) > 2
+
+    with zmq.Context() as context:
+        authenticator = ThreadAuthenticator(context)
+        authenticator.start()
+        authenticator.configure_curve_callback("*", Provider())
+        socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+        socket.curve_server = True
+        socket.curve_publickey, socket.curve_secretkey = pair.public, pair.secret
+        number = socket.bind_to_random_port("tcp://127.0.0.1")
+        link = ipc.GatewayLink(f"tcp://127.0.0.1:{number}", "", tmp_path / "a")
+        link.model = MODEL
+        try:
+            until_s = time.monotonic() + 60
+            while (len(asked) < 3 or not socket.poll(0)) and time.monotonic() < until_s:
+                link.pump(wait_ms=50)
+            assert len(asked) == 3
+            assert isinstance(api.decode_event(socket.recv()), api.Ready)
+        finally:
+            link.close()
+            authenticator.stop()
+            socket.close(linger=0)
+    told = [text for text in caplog.messages if "does not accept this engine's key" in text]
+    assert len(told) == 1
 
 
 def test_it_says_ready_answers_pings_and_works(tmp_path: Path) -> None:
@@ -160,7 +199,7 @@ def test_an_engine_says_who_it_is(tmp_path: Path) -> None:
         ready = receive(socket)
         assert isinstance(ready, api.Ready)
         assert (ready.engine, ready.pid) == ("gpu-0", os.getpid())
-        assert ready.machine == api.machine_id() != ""
+        assert ready.machine == machine_id() != ""
         socket.send(api.encode(api.Ping(1)))
         stats = receive(socket)
         assert isinstance(stats, api.Stats)
@@ -171,9 +210,9 @@ def test_an_engine_says_who_it_is(tmp_path: Path) -> None:
 
 def test_an_address_of_others_is_not_used_without_keys(tmp_path: Path) -> None:
     """Nor with keys that are not there."""
-    with pytest.raises(api.BadKeys, match="engine_keys"):
+    with pytest.raises(BadKeys, match="engine_keys"):
         ipc.GatewayLink("tcp://192.0.2.1:7070")
-    with pytest.raises(api.BadKeys, match=r"own\.key_secret"):
+    with pytest.raises(BadKeys, match=r"own\.key_secret"):
         ipc.GatewayLink("tcp://192.0.2.1:7070", keys=tmp_path)
 
 

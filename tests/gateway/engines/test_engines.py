@@ -192,6 +192,45 @@ async def test_it_is_told_to_leave_when_its_last_session_is_gone(two: Rig) -> No
     assert two.engines.engine_of("s9") == "a"
 
 
+async def test_an_engine_that_drains_leaves_although_it_was_lost_meanwhile(two: Rig) -> None:
+    """Its sessions have gone elsewhere when it is heard again; nothing else would tell it."""
+    for number in range(4):
+        two.open(f"s{number}")
+    wire = two.wires["a"]
+    wire.says(api.Draining())
+    two.lose("a")
+    await asyncio.sleep(0)
+    assert wire.of(api.Leave) == []
+    wire.says(heartbeat("1"))
+    assert len(wire.of(api.Leave)) == 1
+    assert two.engines.members["a"].state == "drained"
+
+
+async def test_an_engine_that_is_back_at_once_is_told_to_close_its_sessions(two: Rig) -> None:
+    """Its connection broke and was made again before its sessions could go elsewhere: it still
+    holds them, and they may go on at the other."""
+    listeners = {name: two.open(name) for name in ("s1", "s2", "s3", "s4")}
+    held = set(two.engines.members["a"].link.sessions)
+    assert len(held) == 2
+    two.lose("a")
+    two.wires["a"].says(heartbeat("1"))
+    closed = {c.session for c in two.wires["a"].of(api.Close) if isinstance(c, api.Close)}
+    assert closed == held
+    await asyncio.sleep(0)
+    assert {name for name, session in listeners.items() if session.calls} == held
+    assert all(listeners[name].calls == ["lost", "ready"] for name in held)
+
+
+async def test_a_lost_engine_holds_nothing(two: Rig) -> None:
+    """In the sums; what it had counted stays in them."""
+    two.wires["a"].says(heartbeat("1", sessions=3, steps=5, level=api.Level.REFUSING))
+    two.wires["b"].says(heartbeat("1", sessions=1, steps=2))
+    two.lose("a")
+    whole = two.engines.stats
+    assert whole is not None
+    assert (whole.sessions, whole.steps, whole.level) == (1, 7, api.Level.CALM)
+
+
 async def test_engines_that_are_gone_are_forgotten() -> None:
     """The oldest of more than so many; what they had counted stays in the sum."""
     rig = Rig()
@@ -230,16 +269,18 @@ async def test_metrics_name_each_engine(two: Rig) -> None:
 # --- processes that cannot be kept running -------------------------------------------------------
 
 
-def dying(name: str) -> Member:
-    child = ChildProcess(name, [sys.executable, "-c", "raise SystemExit(1)"])
-    return Member(EngineLink(HandWire(), name=name), child)
+def dying(name: str, code: int = 1) -> Member:
+    link = EngineLink(HandWire(), name=name)
+    argv = [sys.executable, "-c", f"raise SystemExit({code})"]
+    return Member(link, ChildProcess(name, argv, on_exit=link.lost))
 
 
-async def test_an_engine_that_keeps_dying_is_given_up_while_others_work() -> None:
-    """The others' sessions go on; its state tells why."""
+@pytest.mark.parametrize("code", [1, 2])
+async def test_an_engine_that_keeps_dying_is_given_up_while_others_work(code: int) -> None:
+    """Or refuses its settings (2): the others' sessions go on; its state tells why."""
     wire = HandWire()
     works = Member(EngineLink(wire, name="works"))
-    broken = dying("broken")
+    broken = dying("broken", code)
     engines = Engines([works, broken])
     engines.start()
     wire.ready()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headstart.engine import api
+from headstart.engine.api.keys import NAME
 from headstart.gateway.config import load
 from headstart.gateway.engines.local import (
     Share,
@@ -67,4 +67,4 @@ def test_engines_have_names() -> None:
     assert names(load(flags={"engines": 2, "engine_name": "gpu"})) == ["gpu-1", "gpu-2"]
     assert name_elsewhere(load(flags={"engine_keys": "/k"})) == ""
     assert name_elsewhere(load(flags={"engine_name": "a"})) == "a"
-    assert api.NAME.fullmatch(name_elsewhere(load())) is not None
+    assert NAME.fullmatch(name_elsewhere(load())) is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -14,13 +15,15 @@ import pytest
 import zmq
 
 from headstart.engine import api
+from headstart.engine.api.keys import BadKeys, accepted_engines, check_address, make_keys, own_pair
 from headstart.gateway.engine_link import private_endpoint
 from headstart.gateway.engines.engines import Engines
-from headstart.gateway.engines.port import EnginePort
+from headstart.gateway.engines.port import EnginePort, _Accepted
 from headstart.gateway.errors import ConfigError
-from tests.gateway.shell_fakes import fake_engine, until
+from tests.gateway.shell_fakes import WAIT_S, fake_engine, until
 
 TCP = "tcp://127.0.0.1:*"
+HANDSHAKE_S = 30.0  # after which ZeroMQ ends one by itself
 
 
 class Listener:
@@ -133,6 +136,42 @@ def _ready(name: str, model: str = "fake") -> api.Ready:
     return api.Ready("1", api.ModelInfo(model, 1, 1, 1, 1, 1.0), name)
 
 
+async def test_an_engine_that_connects_again_is_not_another_one() -> None:
+    """Its own end of the old connection has broken, which the gateway does not know yet: the same
+    process (`incarnation`) goes on, and is pinged over the new one."""
+    async with port() as engines:
+        assert engines.endpoint is not None
+        with (
+            zmq.Context() as context,
+            context.socket(zmq.DEALER) as old,
+            context.socket(zmq.DEALER) as new,
+        ):
+            for socket in (old, new):
+                socket.linger = 0
+                socket.connect(engines.endpoint)
+            old.send(api.encode(_ready("a")))
+            await until(lambda: states(engines) == {"a": "ready"})
+            new.send(api.encode(_ready("a")))
+            await until(lambda: new.poll(0))
+            assert states(engines) == {"a": "ready"}
+
+
+async def test_a_message_of_too_many_parts_is_dropped_also_at_the_end() -> None:
+    """The connection's end is noticed all the same."""
+    async with port() as engines:
+        assert engines.endpoint is not None
+        with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
+            socket.connect(engines.endpoint)
+            socket.send(api.encode(_ready("a")))
+            await until(lambda: states(engines) == {"a": "ready"})
+            socket.send_multipart([b"a", b"b", b"c"])
+        # Both have left; nothing has been read of them, since the loop did not run.
+        assert engines._port is not None
+        assert engines._port._monitor.poll(WAIT_S * 1000)
+        engines._port._read_monitor()
+        assert states(engines) == {"a": "lost"}
+
+
 async def test_an_engine_with_another_model_gets_no_sessions() -> None:
     """A session may move, so a gateway's engines serve one model; which one is told."""
     async with port() as engines, connected(engines, "--name", "a"):
@@ -170,7 +209,7 @@ async def test_silence_is_a_loss_and_its_sessions_are_closed_there_later() -> No
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     """Folders `gateway`, `a` and `b`."""
-    assert [path.name for path in api.make_keys(tmp_path, ["a", "b"])] == ["gateway", "a", "b"]
+    assert [path.name for path in make_keys(tmp_path, ["a", "b"])] == ["gateway", "a", "b"]
     return tmp_path
 
 
@@ -190,7 +229,7 @@ async def test_an_engine_with_its_key_connects_and_is_known_by_it(keys: Path) ->
 async def test_an_engine_without_the_right_key_cannot_connect(keys: Path, tmp_path: Path) -> None:
     """No key, a key that the gateway does not know, one that was removed while it ran, and a wrong
     key of the gateway: none gets through, and those with keys do."""
-    api.make_keys(tmp_path / "others", ["x"])
+    make_keys(tmp_path / "others", ["x"])
     stranger = tmp_path / "stranger"
     shutil.copytree(tmp_path / "others" / "x", stranger)
     shutil.copyfile(keys / "gateway" / "own.key", stranger / "gateway.key")
@@ -210,8 +249,19 @@ async def test_an_engine_without_the_right_key_cannot_connect(keys: Path, tmp_pa
         assert list(engines.members) == ["a"]
 
 
-async def test_a_key_may_be_added_while_the_gateway_runs(keys: Path) -> None:
-    """The folder is read for each connection, and an engine that was refused tries again."""
+async def test_a_key_may_be_added_while_the_gateway_runs(
+    keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder is read for each connection, and an engine that was refused tries again, which
+    ZeroMQ does not do."""
+    verdicts: list[bool] = []
+    judge = _Accepted.callback
+
+    def judged(accepted: _Accepted, domain: str, key: bytes) -> bool:
+        verdicts.append(judge(accepted, domain, key))
+        return verdicts[-1]
+
+    monkeypatch.setattr(_Accepted, "callback", judged)
     accepted = keys / "gateway" / "engines" / "b.key"
     kept = accepted.read_text()
     accepted.unlink()
@@ -220,20 +270,45 @@ async def test_a_key_may_be_added_while_the_gateway_runs(keys: Path) -> None:
         connected(engines, "--keys", str(keys / "a")),
         connected(engines, "--keys", str(keys / "b")),
     ):
-        await until(lambda: "a" in states(engines))
+        await until(lambda: "a" in states(engines) and False in verdicts)
         accepted.write_text(kept)
         await until(lambda: states(engines) == {"a": "ready", "b": "ready"})
 
 
-@pytest.mark.parametrize("address", ["tcp://0.0.0.0:*", "tcp://*:0", "tcp://192.0.2.1:7070"])
+async def test_a_key_file_that_is_none_concerns_no_other(keys: Path) -> None:
+    """One that is being copied there, perhaps."""
+    async with port(keys=keys / "gateway") as engines:
+        (keys / "gateway" / "engines" / "b.key").write_text("")
+        async with connected(engines, "--keys", str(keys / "a")):
+            await all_ready(engines, "a")
+
+
+async def test_who_has_no_key_can_make_the_gateway_allocate_little(keys: Path) -> None:
+    """A frame of a gibibyte, announced where the handshake belongs, ends the connection."""
+    async with port(keys=keys / "gateway") as engines:
+        assert engines.endpoint is not None
+        host, _, number = engines.endpoint.removeprefix("tcp://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(number))
+        greeting = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
+        command, long = 4, 2  # flags of ZMTP's frames
+        writer.write(greeting + bytes([command | long]) + (1 << 30).to_bytes(8, "big"))
+        async with asyncio.timeout(HANDSHAKE_S / 2):
+            with contextlib.suppress(ConnectionResetError):
+                await reader.read()  # its greeting, and the end
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "address", ["tcp://0.0.0.0:*", "tcp://*:0", "tcp://192.0.2.1:7070", "tipc://{1,0,0}"]
+)
 def test_an_address_for_others_needs_keys(address: str) -> None:
     """Refused by name, at both ends; ipc and loopback need none."""
     with pytest.raises(ConfigError, match="engine_keys"):
         EnginePort(address)
-    with pytest.raises(api.BadKeys, match="headstart keys"):
-        api.check_address(address, None)
+    with pytest.raises(BadKeys, match="headstart keys"):
+        check_address(address, None)
     for local in ("ipc:///x", "tcp://127.0.0.1:7070", "tcp://localhost:7070", "tcp://[::1]:7070"):
-        api.check_address(local, None)
+        check_address(local, None)
 
 
 async def test_with_keys_an_address_for_others_is_bound(keys: Path) -> None:
@@ -249,17 +324,23 @@ def test_a_secret_key_is_its_owners(keys: Path) -> None:
     secret = keys / "a" / "own.key_secret"
     assert secret.stat().st_mode & 0o777 == 0o600
     before = secret.read_bytes()
-    assert [path.name for path in api.make_keys(keys, ["a", "c"])] == ["c"]
+    assert [path.name for path in make_keys(keys, ["a", "c"])] == ["c"]
     assert secret.read_bytes() == before
-    assert sorted(api.accepted_engines(keys / "gateway").values()) == ["a", "b", "c"]
+    assert sorted(accepted_engines(keys / "gateway").values()) == ["a", "b", "c"]
     secret.chmod(0o644)
-    with pytest.raises(api.BadKeys, match="0600"):
-        api.own_pair(keys / "a")
-    with pytest.raises(api.BadKeys, match="cannot be called"):
-        api.make_keys(keys, ["../x"])
+    with pytest.raises(BadKeys, match="0600"):
+        own_pair(keys / "a")
+    with pytest.raises(BadKeys, match="cannot be called"):
+        make_keys(keys, ["../x"])
+    secret.chmod(0o600)
+    text = secret.read_text()
+    assert text.count("secret-key") == 1
+    secret.write_text(re.sub(r'secret-key = ".{40}"', f'secret-key = "{"~" * 40}"', text))
+    with pytest.raises(BadKeys, match="Z85"):
+        own_pair(keys / "a")
     secret.write_text("nonsense")
-    with pytest.raises(api.BadKeys, match="headstart keys"):
-        api.own_pair(keys / "a")
+    with pytest.raises(BadKeys, match="headstart keys"):
+        own_pair(keys / "a")
 
 
 # --- clocks --------------------------------------------------------------------------------------

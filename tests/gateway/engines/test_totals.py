@@ -77,6 +77,16 @@ def test_counters_do_not_fall_when_one_engine_starts_again() -> None:
     assert (whole.steps, whole.sessions) == (16, 0)
 
 
+def test_an_llm_server_of_several_engines_is_named_once() -> None:
+    """What they count is added; it is ready if one of them finds it so."""
+    down = api.LlmServerStatus("http://x", "down", "no answer", sessions=1, faults=2, waiting=3)
+    ready = api.LlmServerStatus("http://x", "ready", sessions=2, kv_share=0.5)
+    other = api.LlmServerStatus("http://y", "draining", answers=1)
+    whole = summed([heartbeat(llm_servers=[down, other]), heartbeat(llm_servers=[ready])])
+    both = api.LlmServerStatus("http://x", "ready", sessions=3, faults=2, waiting=3, kv_share=0.5)
+    assert whole.llm_servers == [both, other]
+
+
 def test_what_llm_servers_were_asked_is_added_by_kind_and_code() -> None:
     """Engines with a decoder of their own add nothing, and earlier lives of an engine count on.
     Each server that decodes for one of them is listed."""

@@ -66,6 +66,41 @@ async def test_a_child_whose_log_cannot_be_read_is_started_again(
     assert tasks.failures["engine log"] == before + 1
 
 
+async def test_a_child_that_waits_for_its_start_is_drained_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It ended, and would be started again later: it is not. Nor is one that never ran."""
+    monkeypatch.setattr(Backoff, "next_s", lambda _: 3600.0)
+    starts: list[str] = []
+    waits = ChildProcess("engine", python("raise SystemExit(1)"), on_exit=starts.append)
+    running = asyncio.create_task(waits.run())
+    await until(lambda: starts)
+    waits.drain()
+    await running
+    assert len(starts) == 1
+    never = ChildProcess("engine", python("raise SystemExit(1)"), on_exit=starts.append)
+    never.drain()
+    await never.run()
+    assert len(starts) == 1
+
+
+async def test_a_child_that_is_drained_while_it_is_started_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The signal goes to the process once there is one."""
+    child = ChildProcess("engine", python("import time; time.sleep(60)"))
+    start = child._start
+
+    async def drained_meanwhile() -> asyncio.subprocess.Process:
+        process = await start()
+        child.drain()
+        return process
+
+    monkeypatch.setattr(child, "_start", drained_meanwhile)
+    await child.run()
+    assert child.restarts == 0
+
+
 def test_exit_in_words() -> None:
     """Signals are named, unknown ones numbered."""
     assert describe_exit(-9) == "killed by SIGKILL"

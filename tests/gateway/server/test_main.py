@@ -84,6 +84,19 @@ def next_event(socket: Any, *kinds: str) -> dict[str, Any]:
             return event
 
 
+def test_a_server_that_is_told_to_retire_in_mid_start_ends_with_0() -> None:
+    """SIGUSR1 as soon as its engine's process is there, before it serves anything."""
+    argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--engine", "fake"]
+    argv += ["--set", "voice=none", "--set", "retire_grace_s=0"]
+    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as process:
+        try:
+            until(lambda: psutil.Process(process.pid).children())
+            process.send_signal(signal.SIGUSR1)
+            assert process.wait(WAIT_S) == 0
+        finally:
+            process.kill()
+
+
 def test_engine_killed_in_mid_answer() -> None:
     """SIGKILL: the answer fails in the session, a session that asked is told, the engine comes
     back, and the next turn of the same session works. Then SIGTERM ends all, with code 0."""
