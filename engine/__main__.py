@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from headstart.engine.api import BadKeys
+from headstart.engine.api.keys import BadKeys
 from headstart.engine.errors import EngineError
 from headstart.engine.process.ipc import GatewayLink
 
