@@ -51,7 +51,11 @@ SANS_IO = (
 NO_CORES_BUSINESS = {"asyncio", "time", "threading", "socket", "selectors", "subprocess"}
 
 # What the gateway may import of the engine.
-KNOWN_OF_ENGINE = {"headstart.engine.api", "headstart.engine.placement", "headstart.engine.api.keys"}
+KNOWN_OF_ENGINE = {
+    "headstart.engine.api",
+    "headstart.engine.api.keys",
+    "headstart.engine.placement",
+}
 
 HISTORY = {"docs/log.md", "CHANGELOG.md"}  # pages that may name what is gone
 
