@@ -27,7 +27,7 @@ from tests.gateway.server.test_main import (
     until,
 )
 
-SLOW = "engine_args=--delta-ms 150"
+SLOW = "engine_args=--delta-ms 300"
 WORDS = "This is an answer that comes word by word."
 
 
