@@ -10,7 +10,9 @@ WIDTH, HEIGHT = 400, 300
 LEFT, TOP, RIGHT, BOTTOM = 50, 34, 16, 44
 LEAST_MS, MOST_MS = 400.0, 6_400.0
 MARKS_MS = (400, 800, 1_600, 3_200, 6_400)
+MOST_SESSIONS = 10_000  # on one node, where the axis ends
 COLOURS = {"cpu": "#d62728", "l40s": "#2ca02c", "h100": "#1f77b4", "h200": "#9467bd"}
+NAMES = {"cpu": "CPU", "l40s": "L40S", "h100": "H100", "h200": "H200"}
 BARS = {"p50": "#9ecae1", "p95": "#4292c6", "p99": "#08519c"}
 
 
@@ -28,10 +30,11 @@ def svg(rows: Sequence[dict[str, Any]]) -> str:
 def _sizing(rows: Sequence[dict[str, Any]]) -> str:
     """p95 against sessions on one node; dashed: everything at the endpoint."""
     parts = _axes("p95 of the first token by sessions on one node", "sessions on a node")
-    for count in (1, 10, 100, 1_000):
-        parts.append(_text(_x_log(count) - 8, HEIGHT - BOTTOM + 16, str(count)))
+    for count in (1, 10, 100, 1_000, MOST_SESSIONS):
+        x = _x_log(count) - 3 * len(f"{count:,}")
+        parts.append(_text(x, HEIGHT - BOTTOM + 16, f"{count:,}"))
     for number, (kind, colour) in enumerate(COLOURS.items()):
-        parts.append(_text(WIDTH - 60, TOP + 14 * (number + 1), kind, colour))
+        parts.append(_text(WIDTH - 60, TOP + 14 * (number + 1), NAMES[kind], colour))
         for when, dash in (("ahead", ""), ("at the end", ' stroke-dasharray="4 3"')):
             points = [
                 (_x_log(row["sessions"]), _y(row["first_token_ms_p95"]))
@@ -42,7 +45,7 @@ def _sizing(rows: Sequence[dict[str, Any]]) -> str:
             path = " ".join(f"{x:.0f},{y:.0f}" for x, y in points)
             line = f'fill="none" stroke="{colour}" stroke-width="2"{dash}'
             parts.append(f'<polyline points="{path}" {line}/>')
-    parts.append(_text(WIDTH - 150, TOP + 14 * 6, "dashed: all at the endpoint"))
+    parts.append(_text(LEFT + 10, TOP + 14, "dashed: all at the endpoint"))
     return "\n".join(parts)
 
 
@@ -61,7 +64,8 @@ def _trouble(rows: Sequence[dict[str, Any]]) -> str:
             parts.append(f'<rect x="{x:.0f}" y="{y:.0f}" {size} fill="{colour}"/>')
         where, _, when = row["policy"].partition(", ")
         x = LEFT + number * step + 2
-        parts.append(_text(x, HEIGHT - BOTTOM + 16, where.replace("_sessions", ""), size=9))
+        where = where.removesuffix("_sessions").replace("_", " ")
+        parts.append(_text(x, HEIGHT - BOTTOM + 16, where, size=9))
         parts.append(_text(x, HEIGHT - BOTTOM + 28, when, size=9))
     for number, (percent, colour) in enumerate(BARS.items()):
         parts.append(_text(LEFT + 10 + 36 * number, TOP + 12, percent, colour))
@@ -69,20 +73,21 @@ def _trouble(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _scale(rows: Sequence[dict[str, Any]]) -> str:
-    """p50 and p99 of the runs in order, by sessions."""
-    parts = _axes("in order: p50 and p99 by sessions and nodes", "")
+    """From p50 to p99 of the runs in order, by sessions."""
+    parts = _axes("all in order: from p50 to p99, by sessions / nodes", "")
     found = [row for row in rows if row["about"] == "scale"]
     step = (WIDTH - LEFT - RIGHT) / max(len(found), 1)
     for number, row in enumerate(found):
         x = LEFT + (number + 0.5) * step
         low, high = row["first_token_ms_p50"], row["first_token_ms_p99"]
         if low is not None and high is not None:
-            colour = COLOURS[row["kind"]]
-            line = f'stroke="{colour}" stroke-width="4" fill="none"'
-            parts.append(f'<path d="M{x:.0f} {_y(low) + 2:.0f}V{_y(high) - 2:.0f}" {line}/>')
+            size = f'width="14" height="{max(_y(low) - _y(high), 2):.0f}"'
+            at = f'x="{x - 7:.0f}" y="{_y(high):.0f}"'
+            parts.append(f'<rect {at} {size} fill="{COLOURS[row["kind"]]}"/>')
         parts.append(_text(x - 14, HEIGHT - BOTTOM + 14, f"{row['sessions']}", size=9))
         parts.append(_text(x - 14, HEIGHT - BOTTOM + 26, f"/ {row['nodes']}", size=9))
-        parts.append(_text(x - 14, HEIGHT - BOTTOM + 38, row["kind"], COLOURS[row["kind"]], 9))
+        name, colour = NAMES[row["kind"]], COLOURS[row["kind"]]
+        parts.append(_text(x - 14, HEIGHT - BOTTOM + 38, name, colour, 9))
     return "\n".join(parts)
 
 
@@ -101,7 +106,7 @@ def _text(x: float, y: float, words: str, colour: str = "#444444", size: int = 1
 
 
 def _x_log(count: float) -> float:
-    return LEFT + math.log10(max(count, 1)) / 3 * (WIDTH - LEFT - RIGHT)
+    return LEFT + math.log10(max(count, 1)) / math.log10(MOST_SESSIONS) * (WIDTH - LEFT - RIGHT)
 
 
 def _y(ms: float) -> float:
