@@ -36,7 +36,8 @@ class Tool:
     @property
     def environment(self) -> dict[str, str]:
         """For programs from the cache, whose libraries lie beside them."""
-        libraries = [str(path) for path in sorted(self.folder.glob("usr/lib/*-linux-gnu"))]
+        folders = ("usr/lib/*-linux-gnu", "usr/lib/*-linux-gnu/systemd")
+        libraries = [str(path) for pattern in folders for path in sorted(self.folder.glob(pattern))]
         return os.environ | ({"LD_LIBRARY_PATH": ":".join(libraries)} if libraries else {})
 
     def ensure(self) -> list[Path]:
@@ -85,8 +86,14 @@ HAPROXY = Tool(
     ("usr/sbin/haproxy",),
     "several gateways",
 )
+SYSTEMD = Tool(
+    ("systemd", "libsystemd-shared", "libfdisk1", "libmount1"),
+    ("usr/bin/systemd-analyze",),
+    "deployment",
+)
+"""Containers seldom have it."""
 
 
 if __name__ == "__main__":
-    for tool in (PROMETHEUS, HAPROXY):
+    for tool in (PROMETHEUS, HAPROXY, SYSTEMD):
         print(*tool.ensure())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typer.main import get_command
 
 from headstart.cli import build
 from headstart.gateway.config import Settings
+from tests.debian_tools import SYSTEMD
 
 ROOT = Path(__file__).resolve().parents[1]
 DEPLOY = ROOT / "deploy"
@@ -191,10 +191,7 @@ def test_health_checks_name_hosts_that_gateways_answer_to() -> None:
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
 def test_units_pass_systemds_own_check(unit: Path, tmp_path: Path) -> None:
     """`systemd-analyze verify` says nothing, with programs in place of ours, which are not here."""
-    analyze = shutil.which("systemd-analyze")
-    assert analyze is not None, (
-        "systemd-analyze is missing (Debian and Ubuntu: apt install systemd)"
-    )
+    (analyze,) = SYSTEMD.ensure()
 
     def told_of(text: str) -> str:
         copy = tmp_path / unit.name.replace("@", "@0")
@@ -204,6 +201,7 @@ def test_units_pass_systemds_own_check(unit: Path, tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             check=False,
+            env=SYSTEMD.environment,
         )
         return "\n".join(line for line in told.stderr.splitlines() if copy.name in line)
 
