@@ -40,11 +40,8 @@ class ToldWords:
     likely: tuple[float, ...] = ()
 
 
-class ToldRecognizer:
-    """A recogniser that gives `words` at `WORDS_S`; the newest word is tentative."""
-
-    def __init__(self) -> None:
-        self.words: Sequence[str] = ()
+class CountingRecognizer:
+    """A recogniser that hears no sound: `_heard` says what comes of so many samples."""
 
     def open(self, stream: Stream) -> list[int]:
         return [0]
@@ -55,6 +52,16 @@ class ToldRecognizer:
         for utterance, pcm in zip(utterances, pcms, strict=True):
             utterance[0] += len(pcm)
         return [self._heard(utterance) for utterance in utterances]
+
+    def _heard(self, utterance: list[int]) -> ToldWords:
+        raise NotImplementedError
+
+
+class ToldRecognizer(CountingRecognizer):
+    """A recogniser that gives `words` at `WORDS_S`; the newest word is tentative."""
+
+    def __init__(self) -> None:
+        self.words: Sequence[str] = ()
 
     def finish(self, utterance: list[int]) -> ToldWords:
         heard = self._heard(utterance)
@@ -68,22 +75,12 @@ class ToldRecognizer:
         return ToldWords(committed, (" " if committed else "") + self.words[count - 1])
 
 
-class RecordedRecognizer:
+class RecordedRecognizer(CountingRecognizer):
     """A recogniser that repeats what real ears made of a sound, chunk by chunk: `hypotheses`,
     revisions included, and the `final` words."""
 
     def __init__(self, hypotheses: Sequence[ToldWords], final: str) -> None:
         self.hypotheses, self.final = hypotheses, final
-
-    def open(self, stream: Stream) -> list[int]:
-        return [0]
-
-    def recognize_batch(
-        self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]
-    ) -> list[ToldWords]:
-        for utterance, pcm in zip(utterances, pcms, strict=True):
-            utterance[0] += len(pcm)
-        return [self._heard(utterance) for utterance in utterances]
 
     def finish(self, utterance: list[int]) -> ToldWords:
         return ToldWords(self.final, "")

@@ -5,9 +5,9 @@
     placer.begin(node), placer.finish(…)     work in flight, and how it ended
     placer.fail(node, now_ns)                the sessions that must move
 
-`rendezvous` ranks the nodes for a session, `placer` keeps who is where, `breaker` says when a node
-that failed may be tried again, and `retries` bounds how often work is sent again. Everything is
-used from one thread, and time comes in as `time.monotonic_ns()` of the caller.
+`rendezvous` ranks the nodes for a session, `placer` keeps who is where, and `breaker` says when a
+node that failed may be tried again. Everything is used from one thread, and time comes in as
+`time.monotonic_ns()` of the caller.
 
 May import: `errors`.
 Never: reads a clock, waits, or talks to a node. It loads no torch: the gateway imports it.
@@ -28,7 +28,6 @@ from headstart.engine.placement.nodes import (
 )
 from headstart.engine.placement.placer import PlacementRules, Placer
 from headstart.engine.placement.rendezvous import Ranking, rendezvous
-from headstart.engine.placement.retries import RetryBudget, RetryRules
 
 __all__ = [
     "BreakerRules",
@@ -45,8 +44,6 @@ __all__ = [
     "Ranking",
     "Refusal",
     "RefusalReason",
-    "RetryBudget",
-    "RetryRules",
     "UnknownNode",
     "rendezvous",
 ]
