@@ -402,7 +402,7 @@ def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
                 usage=api.Usage(),
                 kv=api.KvStats(),
                 code=error.code,
-                message=str(error),
+                message=error.public_message,
             )
         )
         return
@@ -411,5 +411,5 @@ def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
     ref_id = command.clip if isinstance(command, api.Clip) else ref_id
     ref_id = command.item.item_id if isinstance(command, api.AddItem) else ref_id
     retry_after_s = error.retry_after_s if isinstance(error, SessionRefused) else 0.0
-    failed = api.Failed(command.session, str(about), error.code, str(error), ref_id, retry_after_s)
-    emit(failed)
+    message = error.public_message
+    emit(api.Failed(command.session, str(about), error.code, message, ref_id, retry_after_s))

@@ -15,8 +15,9 @@
     ├── StreamClosed       work for a stream that was closed                  (caller)
     └── BrokenNumbers      the model gave NaN or infinite logits              (weights or us)
 
-Every error has a `code` (snake_case, sent to the client), its facts as attributes, and a full
-sentence as its message. What only this program can break is asserted instead.
+Every error has a `code` (snake_case, sent to the client), its facts as attributes, a full sentence
+as its message for the log, and a `public_message` for the client. What only this program can break
+is asserted instead.
 """
 
 from __future__ import annotations
@@ -30,6 +31,11 @@ class EngineError(Exception):
     """Base of everything the engine raises on purpose."""
 
     code: ClassVar[str] = "engine_error"
+
+    @property
+    def public_message(self) -> str:
+        """The message for a client. It names no address of the operator's network."""
+        return str(self)
 
 
 class BadSettings(EngineError):

@@ -380,7 +380,7 @@ class Session:
             self.drop_speculation()
             self.stream.truncate(self.stream.kv_len)
             return
-        answer.fail(error.code, str(error))
+        answer.fail(error.code, error.public_message)
         self.flush(answer)
 
     def settle_traces(self) -> None:
@@ -521,7 +521,7 @@ class Session:
 
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
         """Emit `Failed` for a command."""
-        self._emit(api.Failed(self.name, about, error.code, str(error), ref_id))
+        self._emit(api.Failed(self.name, about, error.code, error.public_message, ref_id))
 
 
 def _between_frames(

@@ -177,6 +177,7 @@ class SessionRunner:
 
     def _play_on(self, player: Player | None) -> None:
         self._player = player
+        self._session.set_server_plays(player is not None)
         if player is not None:
             player.on_started = lambda: self._playing("started")
             player.on_stopped = lambda: self._playing("stopped")

@@ -316,15 +316,23 @@ class Events:
         )
 
     def end_of_message(
-        self, *, turn: int, item_id: str, probability: float, audio_ms: float
+        self,
+        *,
+        turn: int,
+        item_id: str,
+        probability: float,
+        mark_probability: float | None,
+        audio_ms: float,
     ) -> Json:
         """At a short silence, `audio_ms` after the session's start: the language model's own
-        probability (0 to 1) that the user's message ends behind the words heard so far."""
+        probability (0 to 1) that the user's message ends behind the words heard so far, and that of
+        the mark (. ? !) at their end, which the recogniser wrote; None: there is none."""
         return self._event(
             "gateway.end_of_message",
             turn=turn,
             item_id=item_id,
             probability=probability,
+            mark_probability=mark_probability,
             audio_ms=audio_ms,
         )
 

@@ -57,6 +57,8 @@ class SessionContext:
         self.metrics = metrics
         self.observer = metrics if observer is None else Observers(metrics, observer)
         self.engine_up = engine_up
+        self.server_plays = False
+        """The transport has a playout of its own (WebRTC); else the client plays."""
         self._sizes = SMALL_PICTURE, SMALL_PICTURE  # until an engine reports its own
         self.events = Events(ids)
         self.conversation = Conversation()
@@ -79,6 +81,12 @@ class SessionContext:
     def wants(self, name: GatewayEventName) -> bool:
         options = self.config.gateway
         return options is not None and name in (options.events or ())
+
+    @property
+    def playout_pauses(self) -> bool:
+        """Whether the sound stands still while somebody may be interrupting: the server plays it,
+        or the client follows `gateway.interruption`."""
+        return self.server_plays or self.wants("interruption")
 
     def send_to_engine(self, command: api.Command) -> None:
         self._out.append(SendToEngine(command))

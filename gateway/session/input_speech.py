@@ -364,6 +364,7 @@ class InputSpeech:
                 turn=utterance.turn,
                 item_id=utterance.item_id,
                 probability=event.probability,
+                mark_probability=mark,
                 audio_ms=engine_samples_to_exact_ms(event.at_sample),
             ),
         )

@@ -126,6 +126,10 @@ class Session:
         """Apply settings that came with the connection; before `start`. Raises `ProtocolError`."""
         self._updates.preset(update, now_ns)
 
+    def set_server_plays(self, server_plays: bool) -> None:
+        """Whether the transport has a playout of its own; at first, it has none."""
+        self._context.server_plays = server_plays
+
     def state(self, now_ns: int) -> str:
         """What it is at, for who watches: answering, speaking, pause, listening or idle."""
         turn = self._context.turns.state

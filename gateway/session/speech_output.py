@@ -150,9 +150,10 @@ class SpeechOutput:
             self._context.act(HoldPlayout(held=True))
 
     def release(self, now_ns: int) -> None:
-        """Resume the playout at the paused position."""
+        """Resume the playout at the paused position. A client that plays by itself and does not
+        follow `gateway.interruption` has played on."""
         if self._held_ns is not None:
-            if self.audible(now_ns):
+            if self._context.playout_pauses and self.audible(now_ns):
                 self._plays_until_ns += now_ns - self._held_ns
             self._held_ns = None
             self._context.echo.release(now_ns)

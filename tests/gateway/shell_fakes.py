@@ -53,6 +53,10 @@ class EchoSession:
         self.closed = False
         self.token = ""
         self.resumable = False
+        self.server_plays = False
+
+    def set_server_plays(self, server_plays: bool) -> None:
+        self.server_plays = server_plays
 
     def offer_resume(self, token: str, keep_ms: int) -> None:
         self.token = token

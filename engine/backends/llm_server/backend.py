@@ -551,6 +551,7 @@ class LlmServerBackend:
         state = self._states.setdefault(id(answer), _State(answer))
         can_go_on = run.server.capabilities.prompt is not PromptForm.MESSAGES or not answer.tokens
         if not can_go_on or not self._tries_again(state, run, error):
+            log.warning("session %s: the answer failed: %s", run.session.name, error)
             run.session.fail(answer, error)
             return
         state.call = None

@@ -53,6 +53,10 @@ class LlmUnreachable(LlmServerError):
         self.url, self.why = url, why
         super().__init__(f"no LLM server answers at {url}: {why}")
 
+    @property
+    def public_message(self) -> str:
+        return "the LLM server does not answer"
+
 
 class LlmConnectionLost(LlmServerError):
     code = "llm_connection_lost"
@@ -106,6 +110,10 @@ class LlmTlsError(LlmServerError):
     def __init__(self, url: str, why: str) -> None:
         self.url = url
         super().__init__(f"the certificate of the LLM server at {url} cannot be verified: {why}")
+
+    @property
+    def public_message(self) -> str:
+        return "the certificate of the LLM server cannot be verified"
 
 
 class LlmKeyRefused(LlmServerError):

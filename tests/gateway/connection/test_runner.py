@@ -10,6 +10,7 @@ from headstart.gateway.connection.interfaces import TryInline
 from headstart.gateway.connection.outbound import Bounds
 from headstart.gateway.connection.runner import CREDIT_WAIT_S, SessionRunner
 from headstart.gateway.session.actions import Action, Decode, Hangup, SendToEngine, SendToTts
+from headstart.gateway.transport.webrtc.audio_sender import AudioSender
 from headstart.gateway.tts.messages import Speak
 from headstart.gateway.video.decode import Outcome
 from tests.gateway.shell_fakes import EchoSession, until
@@ -260,3 +261,13 @@ async def test_a_clause_that_no_voice_takes_is_over() -> None:
     channel.gone.set()
     await running
     assert channel.sent == ["session.created", "echo", "ClauseDone", "ClauseDone"]
+
+
+async def test_the_session_knows_who_plays() -> None:
+    """Also after a call was resumed over a WebSocket, whose client plays by itself."""
+    session, player = EchoSession("s", True, "m"), AudioSender()
+    runner = SessionRunner("s", ListChannel(), session, lambda _: True, Bounds(), player=player)
+    assert session.server_plays
+    runner.resumed(None, 0)
+    assert not session.server_plays
+    assert not SessionRunner("t", ListChannel(), session, lambda _: True, Bounds()).player

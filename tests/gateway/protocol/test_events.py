@@ -107,7 +107,9 @@ OURS = [
     ),
     EVENTS.hearing(turn=3, item_id="item_1", committed="a", tentative="b", audio_ms=700.0),
     EVENTS.engine_status("restarting", "the engine went away", attempt=1),
-    EVENTS.end_of_message(turn=3, item_id="item_1", probability=0.5, audio_ms=700.0),
+    EVENTS.end_of_message(
+        turn=3, item_id="item_1", probability=0.5, mark_probability=0.25, audio_ms=700.0
+    ),
     EVENTS.interruption("possible", turn=3, item_id="item_1"),
     EVENTS.turn_continued(
         turn=4, item_id="item_3", continued_item_id="item_1", response_id="resp_1"

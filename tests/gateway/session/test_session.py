@@ -156,8 +156,11 @@ def test_the_end_of_a_message_is_told_to_those_who_asked() -> None:
     started = bench.last("input_audio_buffer.speech_started")
     assert event["item_id"] == started["item_id"]
     assert (event["turn"], event["probability"], event["audio_ms"]) == (1, 0.25, 1000.0)
+    assert event["mark_probability"] is None  # the words end with no mark
+    bench.engine(api.EndOfMessage("sess_test", api.TurnRef(1), 20000, 0.5, 0.125))
+    assert bench.last("gateway.end_of_message")["mark_probability"] == 0.125
     bench.engine(api.EndOfMessage("sess_test", api.TurnRef(9), 16000, 0.5))
-    assert len(bench.of("gateway.end_of_message")) == 1
+    assert len(bench.of("gateway.end_of_message")) == 2
 
 
 def test_our_events_go_only_to_sessions_that_asked() -> None:

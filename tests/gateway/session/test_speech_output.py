@@ -335,3 +335,27 @@ def test_a_truncation_tells_what_counts_as_heard() -> None:
         )
         echoes.append(bench.last("conversation.item.truncated")["audio_end_ms"])
     assert echoes == [2_000, 500, 500]
+
+
+@pytest.mark.parametrize(
+    ("server_plays", "events", "ends_later_s"),
+    [(True, [], 1), (False, ["interruption"], 1), (False, [], 0)],
+    ids=["a playout of ours", "a client that stands still", "a stock client"],
+)
+def test_a_pause_delays_the_end_where_the_sound_stands_still(
+    server_plays: bool, events: list[str], ends_later_s: int
+) -> None:
+    """Two seconds of sound that are held for one: a client that knows no pause has played on."""
+    bench = SessionBench(speaks=True)
+    bench.update(gateway={"events": events})
+    bench.session.set_server_plays(server_plays)
+    bench.client("response.create")
+    bench.answer("It is big.")
+    began_ns = bench.now_ns
+    bench.say_all(2 * SECOND)
+    out = bench.session._out
+    ends_ns = began_ns + (2 + ends_later_s) * 10**9
+    out.hold(began_ns + 5 * 10**8)
+    out.release(began_ns + 15 * 10**8)
+    assert out.audible(ends_ns - 10**8)
+    assert not out.audible(ends_ns + 10**8)

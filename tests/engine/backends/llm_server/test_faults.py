@@ -187,13 +187,20 @@ def test_a_server_that_never_ends_is_cut_off() -> None:
     bench.close()
 
 
-def test_a_dead_server_is_a_named_error_and_a_new_one_is_used(bench: ServerBench) -> None:
-    """Nobody listens at its address any more; when somebody does again, the session goes on."""
+def test_a_dead_server_is_a_named_error_and_a_new_one_is_used(
+    bench: ServerBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody listens at its address any more; when somebody does again, the session goes on. The
+    log says where; the client is not told the addresses of the operator's network."""
     ask(bench)
     bench.server.__exit__()
     bench.tell(respond(2))
     bench.run()
     assert bench.finished(2).code == "llm_unreachable"
+    assert bench.finished(2).message == "the LLM server does not answer"
+    assert f"the answer failed: no LLM server answers at http://127.0.0.1:{bench.server.port}" in (
+        caplog.text
+    )
     again = scripted(block=1)
     again.port = bench.server.port
     bench.server = again.__enter__()
