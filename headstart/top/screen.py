@@ -16,7 +16,7 @@ from rich.text import Text
 from headstart.recordings.clock import number, time_of_day
 from headstart.recordings.faces import in_ms, mini_bar, plain, short
 from headstart.recordings.reader import Json
-from headstart.recordings.turns import record
+from headstart.recordings.turns import listed, record
 from headstart.top.state import State
 from headstart.top.tiles import WORDS, Tile, part, tiles
 
@@ -44,7 +44,7 @@ class View:
 
 def lines(state: State, view: View) -> list[Text]:
     """At most `view.height` lines, none wider than `view.width`."""
-    top = [_header(state, view), *_strip(state, view), _engine(state)]
+    top = [_header(state, view), *_strip(state, view), _engine(state), *_engines(state)]
     bottom = _newest_error(state)
     room = None
     if view.height is not None:
@@ -53,7 +53,7 @@ def lines(state: State, view: View) -> list[Text]:
     if view.height is not None and view.hint:
         filled = [Text("")] * ((room or 0) - len(shown))
         bottom = [*filled, *bottom, _footer(view, pages)]
-    all_lines = [*top, _columns(view), *shown, *bottom]
+    all_lines = [*top, _columns(state, view), *shown, *bottom]
     for line in all_lines:
         line.truncate(view.width)
     return all_lines[: view.height]
@@ -122,6 +122,23 @@ def _engine(state: State) -> Text:
     return Text(", ".join(fact for fact in facts if fact), style)
 
 
+def _engines(state: State) -> list[Text]:
+    """One line for all engines, if there are several."""
+    engines = _several_engines(state)
+    if not engines:
+        return []
+    text = Text(f"{len(engines)} engines")
+    for engine in engines:
+        is_ready = engine.get("state") == "ready"
+        said = "" if is_ready else f" {plain(engine.get('state', 'unknown'), 12)}"
+        used, total = number(engine.get("kv_blocks_used")), number(engine.get("kv_blocks_total"))
+        name = plain(engine.get("name", "?"), ENGINE[1])
+        text.append(f" · {name}{said}", "" if is_ready else "red")
+        text.append(f" {_int(engine.get('sessions'))} sessions")
+        text.append("" if used is None or not total else f", KV {100 * used / total:.0f} %")
+    return [text]
+
+
 def _newest_error(state: State) -> list[Text]:
     if not state.error:
         return []
@@ -151,10 +168,24 @@ COLUMNS = (
     ("loss", -5),
 )
 MODALITIES = ("text / audio / image / said", 28)
+ENGINE = ("engine", 14)
 
 
-def _columns(view: View) -> Text:
+def _several_engines(state: State) -> list[Json]:
+    """Of a gateway with several; empty if it has one."""
+    engines = [each for each in listed(state.snapshot.get("engines")) if isinstance(each, dict)]
+    return engines if len(engines) > 1 else []
+
+
+def _names_engines(state: State, view: View) -> bool:
+    """Whether each session's engine is named: there are several, and room for the column."""
+    return view.width >= MODALITIES_FROM + ENGINE[1] + 1 and bool(_several_engines(state))
+
+
+def _columns(state: State, view: View) -> Text:
     names = [*COLUMNS, MODALITIES] if view.width >= MODALITIES_FROM else list(COLUMNS)
+    if _names_engines(state, view):
+        names.append(ENGINE)
     return Text(" ".join(_cell(name, cells) for name, cells in names), style="bold underline")
 
 
@@ -206,7 +237,10 @@ def _row(state: State, row: Json, view: View) -> Text:
     if view.width >= MODALITIES_FROM:
         by = record(kv.get("by_modality")) or {}
         names = ("text", "audio", "image", "generated")
-        text.append(" / ".join(_int(by.get(name)) for name in names))
+        modalities = " / ".join(_int(by.get(name)) for name in names)
+        if _names_engines(state, view):
+            modalities = f"{_cell(modalities, MODALITIES[1])} {plain(row.get('engine') or '-')}"
+        text.append(modalities)
     return text
 
 

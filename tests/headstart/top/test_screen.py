@@ -98,12 +98,14 @@ def test_another_run_starts_anew() -> None:
     height=st.none() | st.integers(1, 60),
     page=st.integers(0, 100),
     sessions=st.integers(0, 40),
+    engines=st.integers(1, 12),
 )
 def test_it_never_leaves_its_rectangle(
-    width: int, height: int | None, page: int, sessions: int
+    width: int, height: int | None, page: int, sessions: int, engines: int
 ) -> None:
-    """Whatever the terminal's size, the page, and how many sessions there are."""
-    server = Server(1, sessions=max(1, sessions))
+    """Whatever the terminal's size, the page, and how many sessions and engines there are."""
+    names = tuple(f"engine {number}" for number in range(engines))
+    server = Server(1, sessions=max(1, sessions), engines=names)
     state = told([server.hello(), server.live(), server.turn(), server.error()])
     if not sessions:
         server.sessions = []
@@ -111,6 +113,23 @@ def test_it_never_leaves_its_rectangle(
     shown = lines(state, View(width, height, "live", page, hint="q: quit"))
     assert all(line.cell_len <= width for line in shown)
     assert height is None or len(shown) <= height
+
+
+def test_several_engines_are_told_apart() -> None:
+    """One line for all of them, and where there is room a session's own; one engine has neither."""
+    server = Server(1, sessions=4, engines=("east", "west"))
+    state = told([server.hello(), server.live(), server.snapshot()])
+    shown = [line.plain for line in lines(state, View(140, 40))]
+    assert "2 engines · east 2 sessions, KV 12 % · west draining 2 sessions, KV 12 %" in shown
+    heading = next(at for at, line in enumerate(shown) if line.startswith("session"))
+    assert shown[heading].split()[-1] == "engine"
+    rows = shown[heading + 1 : heading + 5]
+    assert [row.split()[-1] for row in rows] == ["east", "west", "east", "west"]
+    narrow = [line.plain for line in lines(state, View(100, 40))]
+    assert not any(line.endswith("engine") for line in narrow)
+    single = Server(1, sessions=4)
+    state = told([single.hello(), single.live(), single.snapshot()])
+    assert not any("engines" in line.plain for line in lines(state, View(140, 40)))
 
 
 MESSAGES = [*talk(seconds=3), Server(1).error(), Server(1).chunk("sess_1a", 0)]

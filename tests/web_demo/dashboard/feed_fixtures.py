@@ -37,7 +37,8 @@ def _rounded(value: Any) -> Any:
 
 
 class Server:
-    """What a server would say, for as long as it is asked. `slow`: factor on the engine's work."""
+    """What a server would say, for as long as it is asked. `slow`: factor on the engine's work;
+    `engines`: the names of several engines, the last of which drains."""
 
     def __init__(
         self,
@@ -48,8 +49,10 @@ class Server:
         started_at: datetime = STARTED_AT,
         content: bool = False,
         settings: Json | None = None,
+        engines: tuple[str, ...] = ("engine",),
     ) -> None:
         self.random = random.Random(seed)
+        self.engines = engines
         self.run = run
         self.started_at = started_at
         self.content = content
@@ -247,6 +250,7 @@ class Server:
                     "wasted_tokens": self.totals["wasted"],
                 },
             },
+            engines=[self._engine(name) for name in self.engines],
             kv={
                 "blocks_used": used,
                 "blocks_cached": 40,
@@ -276,6 +280,27 @@ class Server:
             process={"gateway_rss_bytes": 140_000_000, "gateway_cpu_share": 0.04},
         )
 
+    def engine_of(self, session: str) -> str:
+        return self.engines[self.sessions.index(session) % len(self.engines)]
+
+    def _engine(self, name: str) -> Json:
+        drains = len(self.engines) > 1 and name == self.engines[-1]
+        return {
+            "name": name,
+            "state": "draining" if drains else "ready",
+            "reason": "retired by its operator" if drains else "",
+            "local": True,
+            "pid": 4711,
+            "sessions": sum(self.engine_of(session) == name for session in self.sessions),
+            "restarts": 0,
+            "rss_bytes": 1_400_000_000,
+            "kv_blocks_used": 60,
+            "kv_blocks_total": 512,
+            "level": "calm",
+            "pending_prefill_tokens": 3,
+            "steps_p95_ms": 31.5,
+        }
+
     def _row(self, session: str) -> Json:
         r = self.random
         tokens = 400 + 90 * self.turns_of[session]
@@ -286,6 +311,7 @@ class Server:
         return {
             "id": session,
             "transport": transport_of(session),
+            "engine": self.engine_of(session),
             "state": r.choice(STATES),
             "age_s": (self.at_ms - self.born_ms[session]) / 1000,
             "turns": self.turns_of[session],

@@ -197,6 +197,31 @@ def test_a_short_rest_has_kept_up(feed: FakeFeed, open_dashboard: DashboardOpene
     assert page.locator("#tile-headroom").get_attribute("data-level") == "good"
 
 
+def test_several_engines_are_told_apart(dashboard: OpenPage, feed: FakeFeed) -> None:
+    """A column of the sessions, which sorts and filters, and a table with why one takes no more.
+    With a single engine there is neither."""
+    page = dashboard.page
+    heading = page.get_by_role("button", name="Engine", exact=True)
+    assert not heading.is_visible()
+    feed.server.engines = ("east", "west")
+    feed.run(1, 0)
+    heading.wait_for(state="visible")
+    cells = page.locator("table.sessions tbody td.of-several")
+    dashboard.until(lambda: {*cells.all_inner_texts()} == {"east", "west"})
+    page.get_by_label("Filter").fill("west")
+    dashboard.until(lambda: {*cells.all_inner_texts()} == {"west"})
+    page.get_by_label("Filter").fill("")
+    go(page, "engine")
+    rows = page.locator("#engine .engines tbody tr")
+    dashboard.until(lambda: rows.count() == 2)
+    assert rows.nth(0).locator("th, td").all_inner_texts()[:4] == ["east", "ready", "here", "3"]
+    assert "draining: retired by its operator" in rows.nth(1).inner_text()
+    feed.server.engines = ("east",)
+    feed.run(1, 0)
+    page.locator("#engine .engines").wait_for(state="hidden")
+    assert dashboard.complaints == []
+
+
 def test_an_open_session_shows_its_chunks(dashboard: OpenPage, feed: FakeFeed) -> None:
     """Opened, the page asks for chunks; closed, it wants none, and the server is told."""
     page = dashboard.page

@@ -1,7 +1,24 @@
 // The engine: how long its steps take, what is in them, and what speculation was worth.
 
+import { el, keyed, scroller, setAttribute, setText } from "../dom.js";
 import { bytes, count, inMs, percent } from "../units.js";
 import { ChartScreen, each, peaks, rates, seconds, thinned } from "./chart-screen.js";
+
+const ENGINE_COLUMNS = [
+  ["Engine", ({ name }) => name],
+  ["State", ({ state, reason }) => (reason ? `${state}: ${reason}` : state)],
+  ["Where", ({ local }) => (local ? "here" : "elsewhere")],
+  ["Sessions", ({ sessions }) => count(sessions)],
+  ["KV in use", ({ kv_blocks_used: used, kv_blocks_total: all }) => (all ? percent(used / all) : null)],
+  ["To prefill", ({ pending_prefill_tokens: tokens }) => count(tokens)],
+  ["Step p95", ({ steps_p95_ms: p95 }) => inMs(p95)],
+  ["Memory", ({ rss_bytes: rss }) => bytes(rss)],
+  ["Restarts", ({ restarts }) => count(restarts)],
+];
+
+/** Of the newest snapshot: one an engine; an older server tells of none. */
+export const enginesOf = ({ snapshot }) =>
+  Array.isArray(snapshot?.engines) ? snapshot.engines.filter((engine) => engine?.name) : [];
 
 export class EngineScreen extends ChartScreen {
   constructor(app) {
@@ -46,6 +63,7 @@ export class EngineScreen extends ChartScreen {
         { label: "rolled back", colour: "trouble" },
       ],
     });
+    this.createEngines();
     this.totals = this.facts([
       ["State", (s) => s?.engine?.state],
       ["Restarts", (s) => count(s?.engine?.restarts)],
@@ -62,7 +80,45 @@ export class EngineScreen extends ChartScreen {
     ]);
   }
 
+  /** One line an engine, where a gateway has several; the charts are of all of them together. */
+  createEngines() {
+    this.engines = el("tbody");
+    const heads = ENGINE_COLUMNS.map(([title]) => el("th", { scope: "col" }, title));
+    this.several = el(
+      "section",
+      { class: "card engines", hidden: true, "aria-labelledby": "engines-title" },
+      el("h3", { id: "engines-title" }, "Engines"),
+      scroller(
+        "Engines",
+        el("table", {}, el("thead", {}, el("tr", {}, ...heads)), this.engines),
+      ),
+    );
+    this.node.append(this.several);
+  }
+
+  drawEngines(engines) {
+    this.several.hidden = engines.length < 2;
+    if (this.several.hidden) return;
+    keyed(
+      this.engines,
+      engines,
+      ({ name }) => name,
+      () =>
+        el(
+          "tr",
+          {},
+          el("th", { scope: "row" }),
+          ...ENGINE_COLUMNS.slice(1).map(() => el("td")),
+        ),
+      (row, engine) => {
+        ENGINE_COLUMNS.forEach(([, read], i) => setText(row.cells[i], String(read(engine) ?? "–")));
+        setAttribute(row.cells[1], "class", engine.state === "ready" ? "" : "bad");
+      },
+    );
+  }
+
   draw(store) {
+    this.drawEngines(enginesOf(store));
     const snapshots = thinned(store, this.app.windowMs);
     const at = seconds(snapshots);
     const step = (name) => each(snapshots, (s) => s.engine?.steps?.[name]);

@@ -3,6 +3,7 @@
 import { el, keyed, scroller, setAttribute, setText } from "../dom.js";
 import { drawSparkline, miniBar, sparkline } from "../charts/mini.js";
 import { age, clock, count, inMs, percent, roughAge, shortId } from "../units.js";
+import { enginesOf } from "./engine.js";
 import { turnLink, TurnList } from "./turn-list.js";
 
 const TURNS_SHOWN = 12;
@@ -13,6 +14,13 @@ const MODALITIES = ["text", "audio", "image", "generated"];
 const COLUMNS = [
   { name: "id", title: "Session", value: (row) => row.id },
   { name: "transport", title: "Transport", value: (row) => row.transport ?? "", wide: true },
+  {
+    name: "engine",
+    title: "Engine",
+    value: (row) => row.engine ?? "",
+    ofSeveral: true,
+    wide: true,
+  },
   { name: "state", title: "State", value: (row) => row.state ?? "" },
   { name: "turns", title: "Turns", value: (row) => row.turns ?? 0, number: true, wide: true },
   {
@@ -32,8 +40,9 @@ const COLUMNS = [
   { name: "age", title: "Age", value: (row) => row.age_s ?? 0, number: true, wide: true },
 ];
 
-const kindsOf = ({ number, wide }) =>
-  [number && "number", wide && "wide-only"].filter(Boolean).join(" ") || null;
+const kindsOf = ({ number, wide, ofSeveral }) =>
+  [number && "number", wide && "wide-only", ofSeveral && "of-several"].filter(Boolean).join(" ") ||
+  null;
 
 export class SessionsScreen {
   constructor(app) {
@@ -43,7 +52,7 @@ export class SessionsScreen {
     this.openId = null;
     this.filter = el("input", {
       type: "search",
-      placeholder: "id, transport or state",
+      placeholder: "id, engine, state…",
       oninput: () => app.redraw(true),
     });
     // The rows are laid out one by one (dashboard.css), so their roles have to be said.
@@ -68,7 +77,7 @@ export class SessionsScreen {
       ),
       scroller(
         "Sessions",
-        el(
+        (this.table = el(
           "table",
           { class: "sessions", role: "table" },
           el("caption", { class: "unseen" }, "Open sessions"),
@@ -87,7 +96,7 @@ export class SessionsScreen {
             ),
           ),
           this.body,
-        ),
+        )),
       ),
       this.empty,
       this.detail,
@@ -114,6 +123,7 @@ export class SessionsScreen {
         this.heads[i].setAttribute("aria-sort", this.sort.falling ? "descending" : "ascending");
       else this.heads[i].removeAttribute("aria-sort");
     });
+    this.table.classList.toggle("several-engines", enginesOf(store).length > 1);
     const rows = this.rows(store);
     keyed(
       this.body,
@@ -138,7 +148,7 @@ export class SessionsScreen {
 
   rows(store) {
     const wanted = this.filter.value.trim().toLowerCase();
-    const fits = (row) => `${row.id} ${row.transport} ${row.state}`.toLowerCase().includes(wanted);
+    const fits = (row) => `${row.id} ${row.transport} ${row.engine ?? ""} ${row.state}`.toLowerCase().includes(wanted);
     const { value } = COLUMNS.find(({ name }) => name === this.sort.name);
     const sign = this.sort.falling ? -1 : 1;
     const compare = (a, b) => {
@@ -215,6 +225,7 @@ export class SessionsScreen {
     if (node.parts.row === row) return; // nothing new of it since the last second
     node.parts.row = row;
     setText(cells.transport, row.transport ?? "–");
+    setText(cells.engine, row.engine ?? "–");
     const state = cells.state.firstElementChild;
     setText(state, row.state ?? "–");
     setAttribute(state, "data-state", row.state ?? "");
@@ -279,7 +290,7 @@ export class SessionsScreen {
     setText(
       state,
       row
-        ? `${row.state}, ${count(row.kv?.tokens)} KV tokens, ${age(row.age_s)} old`
+        ? `${row.state}${row.engine ? ` at ${row.engine}` : ""}, ${count(row.kv?.tokens)} KV tokens, ${age(row.age_s)} old`
         : "This session is over.",
     );
     const newest = store.chunks.get(this.openId) ?? [];
