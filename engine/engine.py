@@ -190,10 +190,16 @@ class Engine:
             raise UnknownSession(name)
         return self.sessions[name]
 
-    def close(self) -> None:
-        """Close all sessions."""
-        for name in list(self.sessions):
+    def close_sessions(self) -> int:
+        """Close all sessions: their gateway is gone. Returns how many there were."""
+        names = list(self.sessions)
+        for name in names:
             self._close(name)
+        return len(names)
+
+    def close(self) -> None:
+        """Close all sessions, and what they were served by."""
+        self.close_sessions()
         if self.parts.services.reader is not None:
             self.parts.services.reader.close()
         self.parts.backend.close()

@@ -27,6 +27,7 @@ import logging
 import os
 import tempfile
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -321,6 +322,7 @@ class EngineLink:
         self.stats: api.Stats | None = None
         self.counters = LinkCounters()
         self.observer = LinkObserver()
+        self._incarnation = uuid.uuid4().hex
         self._lost_after_ns = int(lost_after_s * 1e9)
         self._last_heard_ns = time.monotonic_ns()
         self._listeners: dict[str, EngineListener] = {}
@@ -424,7 +426,7 @@ class EngineLink:
         now_ns = time.monotonic_ns()
         self.check_address()
         # The queue is full or no engine is connected: the silence limit below detects it.
-        self._send(api.Ping(sent_ns=now_ns))
+        self._send(api.Ping(now_ns, self._incarnation))
         silence_ns = now_ns - self._last_heard_ns
         if self.state is LinkState.READY and silence_ns > self._lost_after_ns:
             self._stalled(f"it has been silent for {silence_ns / 1e9:.1f} s")
@@ -435,7 +437,7 @@ class EngineLink:
     def connected(self) -> None:
         """For the wire: an engine has connected."""
         log.debug("an engine connected")
-        self._send(api.Ping(sent_ns=time.monotonic_ns()))
+        self._send(api.Ping(time.monotonic_ns(), self._incarnation))
 
     def received(self, data: bytes) -> None:
         """For the wire: a message has come."""
@@ -501,6 +503,8 @@ class EngineLink:
         self.is_draining = self.is_draining and same
         self._clock.machine(ready.machine)
         self._set_state(LinkState.READY, "")
+        # Before any `Open`: it closes the sessions of the gateway that was here before us.
+        self._send(api.Ping(time.monotonic_ns(), self._incarnation))
         left_behind, self._left_behind = self._left_behind, set()
         if same:  # it was only silent, and still holds sessions that have ended or will be opened
             # again, here or at another engine: the observer may move them.

@@ -6,9 +6,11 @@ from headstart.engine.api.values import Image, Item, Message, Sampling, Tool, Tu
 
 
 class Ping(Message, frozen=True, tag="ping"):
-    """The gateway's heartbeat; answered by `Stats`."""
+    """The gateway's heartbeat; answered by `Stats`. `gateway`: differs after each restart of the
+    gateway, which has lost its sessions then: the engine closes those that it still holds."""
 
     sent_ns: int
+    gateway: str = ""
 
 
 class Leave(Message, frozen=True, tag="leave"):

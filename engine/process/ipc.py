@@ -54,6 +54,7 @@ class GatewayLink:
         self._name = name
         self._told_draining = False
         self._met = False  # whether a gateway has completed the handshake
+        self._gateway = ""  # which one pings, as far as it says
         self._engine: Engine | None = None
         self._last_ping_s = time.monotonic()
         self._steps = 0
@@ -169,6 +170,10 @@ class GatewayLink:
         self._last_ping_s = time.monotonic()
         if self.model is None or self._engine is None:
             return  # still loading; `Loading` events say so
+        if ping.gateway != self._gateway:
+            self._gateway = ping.gateway
+            if closed := self._engine.close_sessions():
+                log.warning("the gateway was started again: closed %d sessions of before", closed)
         self._engine.relieve_pressure()  # idle sessions cause no steps
         totals = self._engine.totals
         pool, accounting, admission = (

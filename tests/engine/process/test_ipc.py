@@ -124,6 +124,33 @@ def test_it_says_ready_answers_pings_and_works(tmp_path: Path) -> None:
         assert not thread.is_alive()
 
 
+def test_a_gateway_that_was_started_again_has_lost_its_sessions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """However soon it is back: its pings are another one's. The same one's change nothing."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        assert isinstance(receive(socket), api.Ready)
+
+        def sessions_after_ping(gateway: str) -> int:
+            socket.send(api.encode(api.Ping(7, gateway)))
+            stats = receive(socket)
+            assert isinstance(stats, api.Stats)
+            return stats.sessions
+
+        assert sessions_after_ping("first") == 0
+        for name in ("s", "t"):
+            socket.send(api.encode(api.Open(name, "Hi")))
+        assert sessions_after_ping("first") == 2
+        assert sessions_after_ping("second") == 0
+        socket.send(api.encode(api.Open("s", "Hi")))
+        assert sessions_after_ping("second") == 1
+        ours.stopping = True
+        thread.join(60)
+        assert not thread.is_alive()
+    assert "the gateway was started again: closed 2 sessions of before" in caplog.text
+
+
 def test_its_stats_say_what_an_llm_server_was_asked(tmp_path: Path) -> None:
     """Where one decodes: here one question."""
     with gateway_socket(tmp_path) as (socket, endpoint):
