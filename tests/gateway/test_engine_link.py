@@ -13,6 +13,7 @@ from headstart.gateway.engine_link import (
     EngineLink,
     LinkObserver,
     LinkState,
+    WireUser,
     private_endpoint,
     shared_endpoint,
 )
@@ -238,3 +239,55 @@ def test_shared_endpoint_refuses_a_folder_of_others(
     os.chmod(os.path.dirname(endpoint.removeprefix("ipc://")), 0o777)
     with pytest.raises(PermissionError, match="mode 0700"):
         shared_endpoint()
+
+
+class Told:
+    """A wire that keeps what is sent."""
+
+    endpoint = "none"
+    problem = ""
+
+    def __init__(self) -> None:
+        self.commands: list[api.Command] = []
+
+    def start(self, user: WireUser) -> None:
+        pass
+
+    def send(self, data: bytes) -> bool:
+        self.commands.append(api.decode_command(data))
+        return True
+
+    def check(self, *, forget_old: bool) -> None:
+        pass
+
+    def forget_old(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+async def test_an_engine_knows_its_gateway_before_a_session_is_opened() -> None:
+    """It closes the sessions of the gateway before this one, and none of this one's. A gateway is
+    the same in all its pings."""
+    wire = Told()
+    link = EngineLink(wire)
+
+    class Opener(Listener):
+        def engine_ready(self, ready: api.Ready) -> None:
+            link.send(api.Open("s", ""))
+
+    link.attach("s", Opener())
+    model = api.ModelInfo("fake", 1, 1, 1, 1, 0.0)
+    link.received(api.encode(api.Ready("engine 1", model)))
+    link.connected()
+    first, opened, again = wire.commands
+    assert isinstance(first, api.Ping)
+    assert isinstance(again, api.Ping)
+    assert isinstance(opened, api.Open)
+    assert first.gateway == again.gateway != ""
+    other = Told()
+    EngineLink(other).connected()
+    (ping,) = other.commands
+    assert isinstance(ping, api.Ping)
+    assert ping.gateway != first.gateway
