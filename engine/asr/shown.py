@@ -24,7 +24,7 @@ class ShowSettings:
     cut off. `contradicted_ms`: for so long hypotheses say otherwise before what is shown follows,
     and `respelt_ms` where they only have other punctuation or letter case."""
 
-    least_logprob: float = math.log(0.7)
+    least_logprob: float = math.log(0.5)
     doubtful_ms: float = 400.0
     last_ms: float = 900.0
     contradicted_ms: float = 400.0
