@@ -40,7 +40,6 @@ VOWELS_S = len(_VOWELS_HZ) * _SYLLABLE_S
 """Behind vowels, silence begins here; a shorter sound hears none of what would lie before it."""
 
 _FRAMES_PER_POSITION = 2
-_MOST_LAYERS_ALONE = 4
 _TOP_DECADES = 0.75
 """Log10 power of the loudest band of usual speech. Whisper clamps silence at eight decades below
 the loudest; how much below zero that is says how loud the sound is, and tells it little else."""
@@ -73,7 +72,7 @@ class FarSilence:
         encoder's depth."""
         self.positions = encoder.settings.audio_positions
         if vowels_first is None:
-            vowels_first = encoder.settings.encoder_layers > _MOST_LAYERS_ALONE
+            vowels_first = encoder.settings.is_deep
         mels, frames = encoder.settings.mels, self.positions * _FRAMES_PER_POSITION
         if vowels_first:
             self._begins = round(VOWELS_S * POSITIONS_PER_SECOND)
