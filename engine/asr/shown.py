@@ -27,7 +27,7 @@ class ShowSettings:
     least_logprob: float = math.log(0.5)
     doubtful_ms: float = 400.0
     last_ms: float = 900.0
-    contradicted_ms: float = 900.0
+    contradicted_ms: float = 400.0
     respelt_ms: float = 900.0
 
 

@@ -1,10 +1,12 @@
 """The silence that Whisper was trained with behind every sound, up to 30 s, computed once.
 
 Far behind speech, what the encoder makes of silence hardly depends on what was said. So it is
-encoded once, behind some vowels; the positions of a sound and of the silence near it then attend to
-it as if it had been encoded with them. A sound costs what it is long, and is heard as in a window
-of 30 s. Encoded alone, silence is another one, the more so in larger Whispers: that nothing was
-said before it is in all of its positions.
+encoded once; the positions of a sound and of the silence near it then attend to it as if it had
+been encoded with them. A sound costs what it is long, and is heard as in a window of 30 s.
+
+Silence encoded alone differs from silence behind speech: that nothing was said before it is in all
+of its positions, the more so in larger Whispers. `base` (six layers) hears more words right when it
+is encoded behind some vowels, `tiny.en` (four) when it is encoded alone (docs/hearing.md).
 """
 
 from __future__ import annotations
@@ -35,9 +37,12 @@ _VOICED_S = 0.24
 _PEAK = 16_000
 
 VOWELS_S = len(_VOWELS_HZ) * _SYLLABLE_S
-"""The silence begins here; a shorter sound hears none of what would lie before it."""
+"""Behind vowels, silence begins here; a shorter sound hears none of what would lie before it."""
 
 _FRAMES_PER_POSITION = 2
+_TOP_DECADES = 0.75
+"""Log10 power of the loudest band of usual speech. Whisper clamps silence at eight decades below
+the loudest; how much below zero that is says how loud the sound is, and tells it little else."""
 
 
 def vowels() -> npt.NDArray[np.float32]:
@@ -60,10 +65,21 @@ class FarSilence:
     """Of one Whisper: 30 s, position by position."""
 
     @torch.inference_mode()
-    def __init__(self, encoder: WhisperEncoder, decoder: WhisperDecoder) -> None:
+    def __init__(
+        self, encoder: WhisperEncoder, decoder: WhisperDecoder, *, vowels_first: bool | None = None
+    ) -> None:
+        """`vowels_first`: whether the silence is encoded behind vowels, or alone; None: by the
+        encoder's depth."""
         self.positions = encoder.settings.audio_positions
-        self._begins = round(VOWELS_S * POSITIONS_PER_SECOND)
-        features = _padded(LogMel(encoder.settings.mels), self.positions * _FRAMES_PER_POSITION)
+        if vowels_first is None:
+            vowels_first = encoder.settings.is_deep
+        mels, frames = encoder.settings.mels, self.positions * _FRAMES_PER_POSITION
+        if vowels_first:
+            self._begins = round(VOWELS_S * POSITIONS_PER_SECOND)
+            features = _padded(LogMel(mels), frames)
+        else:
+            self._begins = 0
+            features = torch.full((mels, frames), (_TOP_DECADES - 8.0 + 4.0) / 4.0)
         ((rows, frozen),) = encoder.encode([EncodedSound(features, keep=self.positions)])
         self._encoded = frozen
         self._heard = decoder.listen(rows)

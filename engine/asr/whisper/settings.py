@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 # tokens than this know several languages.
 ENGLISH_ONLY_VOCABULARY = 51_864
 
+TINY_LAYERS = 4  # of its encoder; `base` has six
+
 # Thirty seconds, and the longest text that the ears' window can hold (prompt, words, draft).
 LEAST_AUDIO_POSITIONS = 1500
 LEAST_TEXT_POSITIONS = 400
@@ -27,6 +29,11 @@ class WhisperSettings:
     vocabulary: int
     audio_positions: int = 1500
     text_positions: int = 448
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether it is larger than `tiny`, which needs less care (docs/hearing.md)."""
+        return self.encoder_layers > TINY_LAYERS
 
     @property
     def head_width(self) -> int:

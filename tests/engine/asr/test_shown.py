@@ -52,9 +52,11 @@ def test_sure_words_are_shown_at_once_but_the_last() -> None:
 
 def test_doubtful_words_are_shown_when_they_have_stood() -> None:
     """And hold up those behind them."""
-    listener = _Listener()
-    assert listener.hear("What is the", math.log(0.2)) == ""
-    assert listener.hear("What is the", math.log(0.2)) == "What is"
+    for probability in (0.2, 0.45):
+        listener = _Listener()
+        assert listener.hear("What is the", math.log(probability)) == ""
+        assert listener.hear("What is the", math.log(probability)) == "What is"
+    assert _Listener().hear("What is the", math.log(0.55)) == "What is"
 
 
 def test_the_last_word_is_shown_in_a_pause_without_its_punctuation() -> None:
@@ -66,21 +68,21 @@ def test_the_last_word_is_shown_in_a_pause_without_its_punctuation() -> None:
 
 
 def test_other_words_are_shown_when_they_have_been_said_for_long() -> None:
-    """One hypothesis that strays takes nothing back; three that agree do."""
+    """One hypothesis that strays takes nothing back; two that agree do, and no later: who heard
+    "Do" for "To" reads the rest of the sentence behind the wrong word."""
     listener = _Listener()
     assert listener.hear("At the tone please do") == "At the tone please"
     assert listener.hear("At the town please do it") == "At the tone please do"
     assert listener.hear("At the tone please do it now") == "At the tone please do it"
-    for _ in range(2):
-        assert listener.hear("At the town please do it now") == "At the tone please do it"
-    assert listener.hear("At the town please do it now") == "At the town please do it now"
+    assert listener.hear("At the town please do it now") == "At the tone please do it"
+    assert listener.hear("At the town please do it now") == "At the town please do it"
 
 
 def test_what_hypotheses_lose_is_taken_back_later() -> None:
     """Words that are said no more go too, when they have been gone for long."""
     listener = _Listener()
     listener.hear("Thank you very much")
-    assert [listener.hear("Thank") for _ in range(3)] == ["Thank you very"] * 2 + ["Thank"]
+    assert [listener.hear("Thank") for _ in range(2)] == ["Thank you very", "Thank"]
 
 
 def test_a_comma_for_a_full_stop_takes_nothing_back_at_once() -> None:
