@@ -90,6 +90,8 @@ RANGES: dict[str, Range] = {
     "max_sentences": Range(0, 1000),
     "fps": Range(0.05, 30),
     "motion": _SHARE,
+    "scene": Range(0, 255),
+    "flow": Range(0, 10),
     "max_gap_ms": Range(0, 3_600_000),
     "max_frames": Range(0, 10_000),
     "tokens": Range(256, 10_000_000),

@@ -224,6 +224,11 @@ class Session:
         """The largest useful size of a track's video frames."""
         return self._context.frame_size
 
+    @property
+    def frame_before(self) -> bytes | None:
+        """What a track's next frame is scored against (`decode.Encoded`)."""
+        return self._pictures.before
+
     def receive_image(self, decoded: DecodedImage, now_ns: int) -> list[Action]:
         """Process a video frame from a track."""
         self._pictures.track_frame(decoded, now_ns)

@@ -1,7 +1,7 @@
 """A session's images: those in items are all used, camera frames are sampled.
 
     item ─────▶ Decode(ordered) ───────────────▶ decoded ─▶ the item
-    frame ─▶ too soon? ─▶ Decode ─▶ changed? ─▶ Frame, to the engine if it can look
+    frame ─▶ too soon? ─▶ Decode ─▶ changed? sharp? ─▶ Frame, to the engine if it can look
 
 The session runner decodes. At most one camera frame is being decoded and one waits, the newest: a
 newer frame replaces it, and the replaced one is counted as dropped.
@@ -10,17 +10,24 @@ newer frame replaces it, and the replaced one is counted as dropped.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from headstart.engine import api
 from headstart.gateway.audio.clock import engine_samples_to_exact_ms
 from headstart.gateway.config import Settings
 from headstart.gateway.protocol.errors import ProtocolError
-from headstart.gateway.protocol.extensions import InputImageBufferAppend, VideoOptions
+from headstart.gateway.protocol.extensions import (
+    InputImageBufferAppend,
+    Sampler,
+    VideoOptions,
+)
 from headstart.gateway.session.actions import Decode
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.telemetry.latency import ChunkBudget
+from headstart.gateway.video.content_sampling import Flow, Scene, Sharp
 from headstart.gateway.video.decode import DecodedImage, Encoded, Outcome
 from headstart.gateway.video.sampling import (
     Every,
@@ -37,6 +44,8 @@ from headstart.gateway.video.sampling import (
 NS_PER_MS = 1_000_000
 # The rate under load, as fractions of the configured rate.
 LOAD_SHARES = (1.0, 0.75, 0.5)
+SCORED = frozenset({"scene", "flow", "sharp"})
+"""Samplers that read `FrameScores`; for the others none are computed."""
 REPLACED = "replaced"
 BROKEN = "broken"
 UNSENT = "unsent"
@@ -76,6 +85,8 @@ class VideoInput:
         self._load = LoadAdaptive()
         self._pressed = False
         self._kept: SampledFrame | None = None  # the newest
+        self._scored = False  # whether a policy reads scores
+        self._looked = b""  # the small copy of the newest frame that has scores
         self._begun = (0, 0)  # the newest spoken turn and response in the conversation; 0: none
         self._sampler: FrameSampler = Every(())
         self.configure(None)
@@ -87,14 +98,14 @@ class VideoInput:
         steps = LoadSteps(fps=tuple(rules.fps * share for share in LOAD_SHARES))
         self._load = LoadAdaptive(steps, max_frames=rules.max_frames)
         self._load.press(self._pressed)
-        policies: list[FrameSampler] = [self._load]
-        if rules.sampler == "scene":
-            policies.append(Motion(rules.motion, rules.max_gap_ms))
-        elif rules.sampler == "uniform":
-            policies = [Uniform(rules.fps, max_frames=rules.max_frames)]
-        elif rules.sampler == "all":
-            policies = []
-        self._sampler = Every(policies)
+        self._sampler = Every(_policies(rules, self._load))
+        self._scored = rules.sampler in SCORED
+        self._looked = b""
+
+    @property
+    def before(self) -> bytes | None:
+        """What the next frame is scored against (`decode.Encoded`)."""
+        return self._looked if self._scored else None
 
     def settle(self) -> None:
         """Called after each event of the session. A turn's frames are counted from where its speech
@@ -200,7 +211,8 @@ class VideoInput:
             self._next()
 
         request = _DecodeRequest(then, offered.event_id, failed)
-        self._decode([offered.encoded], request, ordered=False)
+        encoded = dataclasses.replace(offered.encoded, before=self.before)
+        self._decode([encoded], request, ordered=False)
 
     def _next(self) -> None:
         self._decoding = False
@@ -218,7 +230,11 @@ class VideoInput:
     def _judge(
         self, decoded: DecodedImage, at_ms: float, at_sample: int, event_id: str | None
     ) -> None:
-        frame = SampledFrame(at_ms, decoded.thumbnail)
+        scores = decoded.scores
+        frame = SampledFrame(at_ms, decoded.thumbnail, scores)
+        if scores is not None:
+            self._looked = scores.pixels
+        self._sampler.look(frame)
         verdict = self._fate(frame)
         self._count(verdict, frame, event_id)
         if verdict is FrameVerdict.KEEP:
@@ -272,9 +288,11 @@ class _CameraClock:
 class _Rules:
     """How a camera is sampled; see `VideoOptions`."""
 
-    sampler: str
+    sampler: Sampler
     fps: float
     motion: float
+    scene: float
+    flow: float
     max_gap_ms: float
     max_frames: int
 
@@ -285,7 +303,29 @@ def _rules(settings: Settings, options: VideoOptions | None) -> _Rules:
         "sampler": settings.video_sampler,
         "fps": settings.video_fps,
         "motion": settings.video_motion,
+        "scene": settings.video_scene,
+        "flow": settings.video_flow,
         "max_gap_ms": settings.video_max_gap_ms,
         "max_frames": settings.video_max_frames,
     }
     return _Rules(**(ours | wanted))
+
+
+def _policies(rules: _Rules, paced: LoadAdaptive) -> list[FrameSampler]:
+    """`paced`: the rate that falls under load."""
+    match rules.sampler:
+        case "all":
+            return []
+        case "uniform":
+            return [Uniform(rules.fps, max_frames=rules.max_frames)]
+        case "load":
+            return [paced]
+        case "motion":
+            return [paced, Motion(rules.motion, rules.max_gap_ms)]
+        case "scene":
+            return [paced, Scene(rules.scene, rules.max_gap_ms)]
+        case "flow":
+            return [paced, Flow(rules.flow, rules.max_gap_ms)]
+        case "sharp":
+            return [paced, Sharp()]
+    assert_never(rules.sampler)

@@ -185,7 +185,10 @@ AUDIO = Family(
     "Audio received, by fate: received, inserted, dropped or late",
     ("fate",),
 )
-FRAME_FATES = ("kept", "too_soon", "unchanged", "enough", "replaced", "broken", "unsent")
+FRAME_FATES = (
+    *("kept", "too_soon", "unchanged", "blurred", "enough"),
+    *("replaced", "broken", "unsent"),
+)
 FRAMES = Family(
     "headstart_frames",
     "counter",

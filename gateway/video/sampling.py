@@ -5,10 +5,14 @@ the one before. A policy decides for each frame whether to keep it, and why not:
 
     judge(frame) ─▶ FrameVerdict changes nothing; without a thumbnail it judges only by time, so
                                  that a frame that comes too soon need not be decoded
+    look(frame)                  the frame was decoded; it is judged next
     keep(frame)                  the frame was kept
     begin_turn()                 a turn began, or is over: frames are counted from 0 again
 
-Policies have no clock: times are the frames' own, in ms on any one clock, never decreasing.
+Policies have no clock: times are the frames' own, in ms on any one clock, never decreasing. They
+are causal: a frame is judged when it comes, and none waits for a later one. What needs a frame's
+content in more detail is in `content_sampling`; files, whose frames are all known, are sampled by
+`segments`.
 
 """
 
@@ -39,22 +43,39 @@ class FrameVerdict(StrEnum):
     KEEP = "kept"
     TOO_SOON = "too_soon"
     UNCHANGED = "unchanged"
+    BLURRED = "blurred"
+    """A sharper one was seen just before; the next sharp one is kept, or any after a short wait."""
     ENOUGH = "enough"
     """The turn has reached its frame limit, or the time between two turns has."""
 
 
 @dataclass(frozen=True, slots=True)
+class FrameScores:
+    """What `scores.score` computes of a decoded frame: its `sharpness`, and `content` and `flow`,
+    by which it differs from the frame looked at before; None: it is the first. `pixels`: its small
+    copy, which the next frame is compared with."""
+
+    sharpness: float
+    content: float | None
+    flow: float | None
+    pixels: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class SampledFrame:
-    """One frame to judge. `thumbnail` None: not decoded yet."""
+    """One frame to judge. `thumbnail` None: not decoded yet. `scores` None: not decoded, or no
+    policy of the session reads them."""
 
     at_ms: float
     thumbnail: Thumbnail | None = None
+    scores: FrameScores | None = None
 
 
 class FrameSampler(Protocol):
     """A policy; see the module's docstring."""
 
     def judge(self, frame: SampledFrame) -> FrameVerdict: ...
+    def look(self, frame: SampledFrame) -> None: ...
     def keep(self, frame: SampledFrame) -> None: ...
     def begin_turn(self) -> None: ...
 
@@ -83,6 +104,9 @@ class Uniform:
             if frame.at_ms >= self._due_ms - self._slack_ms
             else FrameVerdict.TOO_SOON
         )
+
+    def look(self, frame: SampledFrame) -> None:
+        pass  # it goes by time alone
 
     def keep(self, frame: SampledFrame) -> None:
         self._kept += 1
@@ -113,6 +137,9 @@ class Motion:
             return FrameVerdict.KEEP
         moved = difference(last.thumbnail, frame.thumbnail) >= self._threshold
         return FrameVerdict.KEEP if moved else FrameVerdict.UNCHANGED
+
+    def look(self, frame: SampledFrame) -> None:
+        pass  # it compares with the last kept one
 
     def keep(self, frame: SampledFrame) -> None:
         self._last = frame
@@ -179,6 +206,9 @@ class LoadAdaptive:
     def judge(self, frame: SampledFrame) -> FrameVerdict:
         return self._pace.judge(frame)
 
+    def look(self, frame: SampledFrame) -> None:
+        pass  # as `Uniform`
+
     def keep(self, frame: SampledFrame) -> None:
         self._pace.keep(frame)
 
@@ -197,6 +227,10 @@ class Every:
         return next(
             (verdict for verdict in verdicts if verdict is not FrameVerdict.KEEP), FrameVerdict.KEEP
         )
+
+    def look(self, frame: SampledFrame) -> None:
+        for policy in self._policies:
+            policy.look(frame)
 
     def keep(self, frame: SampledFrame) -> None:
         for policy in self._policies:

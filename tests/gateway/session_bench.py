@@ -149,7 +149,8 @@ class SessionBench:
             self._take(self.session.decoded(action.request_id, outcome, self.now_ns))
 
     def track_frame(self, image: api.Image) -> None:
-        self._take(self.session.receive_image(decode.add_thumbnail(image), self.now_ns))
+        decoded = decode.add_thumbnail(image, self.session.frame_before)
+        self._take(self.session.receive_image(decoded, self.now_ns))
 
     def hearing(
         self,

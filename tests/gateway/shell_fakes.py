@@ -131,6 +131,7 @@ class EchoSession:
         return []
 
     frame_size = api.PictureSize(pixels=5000)
+    frame_before: bytes | None = None
 
     def receive_image(self, decoded: DecodedImage, now_ns: int) -> list[Action]:
         self.seen.append(decoded.image)

@@ -36,6 +36,8 @@ def test_every_option_of_the_session_key_is_read() -> None:
             "sampler": "scene",
             "fps": 2,
             "motion": 0.1,
+            "scene": 30,
+            "flow": 0.5,
             "max_gap_ms": 5000,
             "max_frames": 8,
         },

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headstart.engine import api
@@ -357,6 +358,55 @@ def test_a_session_may_see_everything() -> None:
     assert len(seen(bench)) == 5
 
 
+def test_a_session_may_see_each_scene_once() -> None:
+    """`scene`: slow change keeps nothing, a cut does; of a track, too."""
+    bench = seeing(sampler="scene", fps=4, max_gap_ms=0)
+    fade = [*range(10, 100, 6), 240, 236, 232]
+    for value in fade:
+        show(bench, png(64, 36, value), after_s=0.3)
+    assert seen(bench) == [10, 10 + 6 * 7, 240]  # the first, when it has settled, and the cut
+    bench = seeing(sampler="scene", fps=4, max_gap_ms=0)
+    for value in fade:
+        bench.now_ns += round(0.3 * NS_PER_S)
+        bench.track_frame(api.Image(64, 36, bytes([value]) * (64 * 36 * 3)))
+    assert seen(bench) == [10, 10 + 6 * 7, 240]
+
+
+def test_scores_are_asked_for_by_the_policies_that_read_them() -> None:
+    """Each frame is scored against the one looked at before; a changed policy begins anew."""
+    bench = seeing(sampler="flow", fps=4)
+    bench.hold_pictures = True
+    show(bench, DARK)
+    assert [action.pictures[0].before for action in bench.held] == [b""]
+    bench.decode()
+    show(bench, BRIGHT, after_s=1.0)
+    ((encoded,),) = (action.pictures for action in bench.held)
+    assert encoded.before is not None
+    assert set(encoded.before) == {10}
+    bench.decode()
+    bench.update(gateway={"events": [], "video": {"sampler": "sharp"}})
+    show(bench, DARK, after_s=1.0)
+    assert [action.pictures[0].before for action in bench.held] == [b""]
+    bench.decode()
+    bench.update(gateway={"events": [], "video": {"sampler": "load"}})
+    show(bench, DARK, after_s=2.0)
+    assert [action.pictures[0].before for action in bench.held] == [None]
+
+
+def test_a_blurred_frame_is_told_as_such() -> None:
+    """`sharp`: a blank one behind one with an edge waits for the next sharp one."""
+    bench = watching()
+    bench.update(gateway={"events": ["frames"], "video": {"sampler": "sharp"}})
+    checkered = np.zeros((36, 64, 3), np.uint8)
+    checkered[::2] = 255
+    for pixels, after_s in ((checkered, 0.0), (None, 1.1), (checkered, 0.2)):
+        bench.now_ns += round(after_s * NS_PER_S)
+        rgb = bytes([200]) * (64 * 36 * 3) if pixels is None else pixels.tobytes()
+        bench.track_frame(api.Image(64, 36, rgb))
+    assert verdicts(bench) == ["kept", "blurred", "kept"]
+    assert fate(bench, "blurred") == 1
+
+
 def test_a_file_fed_fast_is_sampled_by_its_sound() -> None:
     """Two seconds of sound between frames are two seconds, however fast they come."""
     bench = seeing()
@@ -380,7 +430,7 @@ def test_a_track_is_sampled_too() -> None:
 def test_frames_are_the_first_to_give_way_when_memory_is_short() -> None:
     """Told that the engine's memory gets full, a camera's rate is halved at once, whatever the
     session is set to meanwhile; told that it is calm, the rate is as before."""
-    bench = seeing(sampler="scene", fps=1.0, motion=0.0, max_frames=0)
+    bench = seeing(sampler="motion", fps=1.0, motion=0.0, max_frames=0)
 
     def kept(seconds: int) -> int:
         before = len(seen(bench))
