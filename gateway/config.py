@@ -210,6 +210,14 @@ class Settings(BaseSettings):
         "(scene), after some movement (flow), sharp ones (sharp), at a rate that follows the load "
         "(load), at a steady rate (uniform), all",
     )
+    video_scale: float = Field(
+        1.0,
+        ge=0.05,
+        le=1,
+        allow_inf_nan=False,
+        description="sides of a camera frame, as a share of what the model can use and "
+        "video_max_pixels allows; its shape is kept",
+    )
     video_fps: float = Field(
         1.0,
         ge=0.05,

@@ -8,6 +8,7 @@ const WHY_NOT = {
   unchanged: "looked like the one before",
   blurred: "less sharp than the ones around",
   enough: "over the limit of a turn, or of the time between two",
+  refused: "while the server was too busy to look",
   replaced: "a newer one came first",
   broken: "could not be decoded",
   unsent: "came while no model could look",

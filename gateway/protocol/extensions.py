@@ -48,11 +48,12 @@ class VideoOptions(BaseModel):
     around them; "load" all that the rate allows. All of these keep at most `fps` per second, fewer
     while the engine is busy, and the first three one every `max_gap_ms`. "uniform" keeps `fps` per
     second however busy the engine is; "all" keeps every frame. `max_frames`: per turn, 0 for no
-    limit.
+    limit. `scale`: the sides of a frame, as a share of those that the model can use.
 
     """
 
     sampler: Sampler | None = None
+    scale: float | None = None
     fps: float | None = None
     motion: float | None = None
     scene: float | None = None

@@ -88,6 +88,7 @@ RANGES: dict[str, Range] = {
     "repetition_penalty": Range(0.1, 10),
     "seed": _COUNT,
     "max_sentences": Range(0, 1000),
+    "scale": Range(0.05, 1),
     "fps": Range(0.05, 30),
     "motion": _SHARE,
     "scene": Range(0, 255),

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
+import msgspec
+
 from headstart.engine import api
 from headstart.gateway.audio.clock import engine_samples_to_exact_ms
 from headstart.gateway.config import Settings
@@ -24,17 +26,17 @@ from headstart.gateway.protocol.extensions import (
     Sampler,
     VideoOptions,
 )
+from headstart.gateway.protocol.images import scaled
 from headstart.gateway.session.actions import Decode
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.telemetry.latency import ChunkBudget
 from headstart.gateway.video.content_sampling import Flow, Scene, Sharp
 from headstart.gateway.video.decode import DecodedImage, Encoded, Outcome
+from headstart.gateway.video.ladder import Ladder, Paced, Refusal, Rung
 from headstart.gateway.video.sampling import (
     Every,
     FrameSampler,
     FrameVerdict,
-    LoadAdaptive,
-    LoadSteps,
     Motion,
     SampledFrame,
     Uniform,
@@ -42,8 +44,6 @@ from headstart.gateway.video.sampling import (
 )
 
 NS_PER_MS = 1_000_000
-# The rate under load, as fractions of the configured rate.
-LOAD_SHARES = (1.0, 0.75, 0.5)
 SCORED = frozenset({"scene", "flow", "sharp"})
 """Samplers that read `FrameScores`; for the others none are computed."""
 REPLACED = "replaced"
@@ -72,18 +72,26 @@ class _DecodeRequest:
 
 
 class VideoInput:
-    """The images of one session. `clock_samples` returns the position of its audio."""
+    """The images of one session. `clock_samples` returns the position of its audio, `batch` the
+    sessions that a step of its engine works for."""
 
-    def __init__(self, context: SessionContext, clock_samples: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        context: SessionContext,
+        clock_samples: Callable[[], int],
+        batch: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._context = context
+        self._batch = batch
         self._clock_samples = clock_samples
         self._clock = _CameraClock()
         self._last_request_id = 0
         self._requests: dict[int, _DecodeRequest] = {}
         self._decoding = False  # a camera frame
         self._waiting: _Offered | None = None
-        self._load = LoadAdaptive()
-        self._pressed = False
+        self._ladder = Ladder()
+        self._rung: Rung | None = None  # at the newest frame; None: no frame has come
+        self._scale = 1.0
         self._kept: SampledFrame | None = None  # the newest
         self._scored = False  # whether a policy reads scores
         self._looked = b""  # the small copy of the newest frame that has scores
@@ -95,10 +103,8 @@ class VideoInput:
         """Set the sampling rules; None fields take the server's setting."""
         self._options = options
         rules = _rules(self._context.settings, options)
-        steps = LoadSteps(fps=tuple(rules.fps * share for share in LOAD_SHARES))
-        self._load = LoadAdaptive(steps, max_frames=rules.max_frames)
-        self._load.press(self._pressed)
-        self._sampler = Every(_policies(rules, self._load))
+        self._sampler = Every(_policies(rules, self._ladder))
+        self._scale = rules.scale
         self._scored = rules.sampler in SCORED
         self._looked = b""
 
@@ -130,14 +136,27 @@ class VideoInput:
         self._kept = None
         self.configure(self._options)
 
-    def chunk(self, chunk: ChunkBudget) -> None:
+    def engine_ready(self, model: api.ModelInfo) -> None:
+        """An engine takes the session: nothing is known of its load yet."""
+        self._ladder.engine(model.pooled_frame)
+
+    def chunk(self, chunk: ChunkBudget, now_ns: int) -> None:
         """Note the engine's latency for a chunk of audio, which measures its load."""
-        self._load.load(chunk.latency_ms / chunk.due_ms)
+        self._ladder.load(chunk.latency_ms / chunk.due_ms, now_ns)
 
     def pressure(self, level: api.Level) -> None:
         """Note how full the engine's memory is: frames are dropped first."""
-        self._pressed = level >= api.Level.DEGRADED
-        self._load.press(self._pressed)
+        self._ladder.memory(level)
+
+    @property
+    def rung(self) -> Rung | None:
+        """How much of the camera is given up; None: no frame has come."""
+        return None if self._rung is None else self._ladder.rung
+
+    @property
+    def frame_size(self) -> api.PictureSize:
+        """The largest useful size of the next frame."""
+        return scaled(self._context.frame_size, self._scale * self._ladder.side_share)
 
     # --- pictures that all count -----------------------------------------------------------------
 
@@ -166,13 +185,14 @@ class VideoInput:
     ) -> None:
         self._last_request_id += 1
         self._requests[self._last_request_id] = request
-        size = self._context.still_size(len(pictures)) if ordered else self._context.frame_size
+        size = self._context.still_size(len(pictures)) if ordered else self.frame_size
         self._context.act(Decode(self._last_request_id, tuple(pictures), ordered, size))
 
     # --- a camera's ------------------------------------------------------------------------------
 
     def frame(self, event: InputImageBufferAppend, now_ns: int) -> None:
         """A frame that came as a client event."""
+        self._climb(now_ns)
         at_sample = self._clock_samples()
         at_ms = self._clock.at_ms(now_ns, at_sample)
         encoded = Encoded(event.image, "image", bare_base64=True)
@@ -186,6 +206,7 @@ class VideoInput:
 
     def track_frame(self, decoded: DecodedImage, now_ns: int) -> None:
         """A decoded frame of a track, with its thumbnail."""
+        self._climb(now_ns)
         at_sample = self._clock_samples()
         frame = SampledFrame(self._clock.at_ms(now_ns, at_sample))
         verdict = self._fate(frame)
@@ -193,6 +214,13 @@ class VideoInput:
             self._judge(decoded, frame.at_ms, at_sample, None)
         else:
             self._count(verdict, frame, None)
+
+    def _climb(self, now_ns: int) -> None:
+        """A frame has come: which rung of the ladder it finds."""
+        self._ladder.quiet(now_ns)
+        self._ladder.batch(self._batch())
+        self._rung = self._ladder.rung
+        self._context.metrics.frame_rung(self._rung.label)
 
     def _begin(self, offered: _Offered) -> None:
         frame = SampledFrame(offered.at_ms)
@@ -240,14 +268,15 @@ class VideoInput:
         if verdict is FrameVerdict.KEEP:
             self._sampler.keep(frame)
             self._kept = frame
-            self._context.send_to_engine(
-                api.Frame(self._context.session_id, at_sample, decoded.image)
-            )
+            image = decoded.image
+            if self._ladder.max_tokens:
+                image = msgspec.structs.replace(image, max_tokens=self._ladder.max_tokens)
+            self._context.send_to_engine(api.Frame(self._context.session_id, at_sample, image))
 
     def _count(self, fate: str, frame: SampledFrame, event_id: str | None) -> None:
         """In the metrics, and to a client that asked."""
         context, kept = self._context, self._kept
-        context.metrics.frame(fate)
+        context.camera_frame(str(fate), self._ladder.rung.label)
         if not context.wants("frames"):
             return
         changed = None
@@ -259,6 +288,7 @@ class VideoInput:
             at_ms=frame.at_ms,
             changed=changed,
             since_kept_ms=None if kept is None else frame.at_ms - kept.at_ms,
+            rung=self._ladder.rung.label,
         )
         context.send_ours("frames", event)
 
@@ -289,6 +319,7 @@ class _Rules:
     """How a camera is sampled; see `VideoOptions`."""
 
     sampler: Sampler
+    scale: float
     fps: float
     motion: float
     scene: float
@@ -301,6 +332,7 @@ def _rules(settings: Settings, options: VideoOptions | None) -> _Rules:
     wanted = {} if options is None else options.model_dump(exclude_none=True)
     ours = {
         "sampler": settings.video_sampler,
+        "scale": settings.video_scale,
         "fps": settings.video_fps,
         "motion": settings.video_motion,
         "scene": settings.video_scene,
@@ -311,21 +343,22 @@ def _rules(settings: Settings, options: VideoOptions | None) -> _Rules:
     return _Rules(**(ours | wanted))
 
 
-def _policies(rules: _Rules, paced: LoadAdaptive) -> list[FrameSampler]:
-    """`paced`: the rate that falls under load."""
+def _policies(rules: _Rules, ladder: Ladder) -> list[FrameSampler]:
+    """Under all of them frames are refused on the ladder's last rung."""
+    refusal, paced = Refusal(ladder), Paced(ladder, rules.fps, rules.max_frames)
     match rules.sampler:
         case "all":
-            return []
+            return [refusal]
         case "uniform":
-            return [Uniform(rules.fps, max_frames=rules.max_frames)]
+            return [refusal, Uniform(rules.fps, max_frames=rules.max_frames)]
         case "load":
-            return [paced]
+            return [refusal, paced]
         case "motion":
-            return [paced, Motion(rules.motion, rules.max_gap_ms)]
+            return [refusal, paced, Motion(rules.motion, rules.max_gap_ms)]
         case "scene":
-            return [paced, Scene(rules.scene, rules.max_gap_ms)]
+            return [refusal, paced, Scene(rules.scene, rules.max_gap_ms)]
         case "flow":
-            return [paced, Flow(rules.flow, rules.max_gap_ms)]
+            return [refusal, paced, Flow(rules.flow, rules.max_gap_ms)]
         case "sharp":
-            return [paced, Sharp()]
+            return [refusal, paced, Sharp()]
     assert_never(rules.sampler)

@@ -132,6 +132,7 @@ class EchoSession:
 
     frame_size = api.PictureSize(pixels=5000)
     frame_before: bytes | None = None
+    camera_rung: str | None = None
 
     def receive_image(self, decoded: DecodedImage, now_ns: int) -> list[Action]:
         self.seen.append(decoded.image)

@@ -34,6 +34,7 @@ def test_every_option_of_the_session_key_is_read() -> None:
         },
         "video": {
             "sampler": "scene",
+            "scale": 0.5,
             "fps": 2,
             "motion": 0.1,
             "scene": 30,

@@ -13,6 +13,8 @@ from headstart.engine import api
 from headstart.gateway.protocol.parse import parse_session
 from headstart.gateway.session.video_input import BROKEN, REPLACED, UNSENT
 from headstart.gateway.telemetry import names
+from headstart.gateway.telemetry.observer import Observer
+from headstart.gateway.telemetry.turn_record import TurnRecord
 from headstart.gateway.video.sampling import FrameVerdict
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 from tests.gateway.video.drawn import png
@@ -447,8 +449,95 @@ def test_frames_are_the_first_to_give_way_when_memory_is_short() -> None:
     assert kept(10) == 10
 
 
-def ready(still: api.PictureSize, frame: api.PictureSize) -> api.Ready:
-    model = api.ModelInfo("eyes", 8192, 100, 1 << 20, 1 << 20, 1.0, still=still, frame=frame)
+def test_short_memory_costs_size_and_in_the_end_all_frames() -> None:
+    """The ladder's rungs in one session: smaller frames of the same shape, pooled ones with an
+    engine that can, none at last; stills stay as they are. Each is counted, and told."""
+    huge = api.PictureSize(pixels=480_000)
+    bench = SessionBench(model=ready(huge, huge, pooled_frame=64).model, video_max_pixels=480_000)
+    bench.update(gateway={"events": ["frames"], "video": {"sampler": "uniform", "max_frames": 0}})
+    bench.clear()
+    picture, budgets = png(800, 600, 10), []
+    for level in api.Level:
+        bench.engine(api.Pressure("s", level))
+        show(bench, picture, after_s=2.0)
+        budgets.append([c.image.max_tokens for c in bench.told if isinstance(c, api.Frame)][-1])
+    assert sizes_sent(bench) == [(800, 600), (600, 450), (400, 300)]
+    assert budgets == [0, 0, 64, 64]
+    told = [(event["verdict"], event["rung"]) for event in bench.of("gateway.frame.judged")]
+    assert told == [
+        *[("kept", "full"), ("kept", "size_336"), ("kept", "pooled")],
+        ("refused", "refused"),
+    ]
+    assert fate(bench, "refused") == 1
+    counted = bench.metrics.registry.get_sample_value
+    assert counted("headstart_frame_rungs_total", {"rung": "size_336"}) == 1
+    assert bench.session.camera_rung == "refused"
+    bench.client("conversation.item.create", item=picture_item(picture))
+    assert sizes_sent(bench)[-1] == (800, 600)
+
+
+def test_audio_is_not_touched_by_the_ladder() -> None:
+    """On its last rung speech is heard as on its first: the same commands."""
+    heard = []
+    for level in (api.Level.CALM, api.Level.REFUSING):
+        bench = seeing()
+        bench.engine(api.Pressure("s", level))
+        show(bench, DARK)
+        bench.told.clear()
+        bench.hear(clip_pcm("capital.wav"))
+        heard.append([(type(c), getattr(c, "pcm", b"")) for c in bench.told])
+    assert any(kind is api.Audio for kind, _ in heard[0])
+    assert heard[0] == heard[1]
+
+
+def test_the_batch_of_the_engine_counts() -> None:
+    """Asked for at each frame: with 32 sessions a step or more a frame is smaller."""
+    batch = 40.0
+    bench = SessionBench(batch=lambda: batch)
+    show(bench, png(800, 600, 10))
+    batch = 0.0
+    show(bench, png(800, 600, 200), after_s=2.1)
+    assert sizes_sent(bench) == [(256, 192), (341, 256)]
+
+
+def test_a_turns_record_says_what_became_of_its_frames() -> None:
+    """Those since the turn before, by fate, and the rung; null for a turn without any."""
+    records: list[TurnRecord] = []
+
+    class Watching(Observer):
+        def turn(self, record: TurnRecord) -> None:
+            records.append(record)
+
+    bench = SessionBench(observer=Watching())
+    for after_s in (0.0, 0.2):
+        show(bench, DARK, after_s=after_s)
+    for generation in (1, 2):
+        bench.client("response.create")
+        bench.engine(api.Delta("sess_test", generation, "A dark wall.", 0))
+        stop = api.FinishReason.STOP
+        end = api.Finished("sess_test", generation, stop, "", api.Usage(), api.KvStats())
+        bench.engine(end)
+    wire = [record.to_wire()["camera"] for record in records]
+    assert wire == [{"rung": "full", "frames": {"kept": 1, "too_soon": 1}}, None]
+
+
+def test_a_scaled_frame_keeps_its_shape() -> None:
+    """From 5 to 90 % of the sides that the model can use; a still is not scaled."""
+    picture = png(800, 600, 10)
+    for scale, size in ((0.05, (17, 13)), (0.5, (171, 128)), (0.9, (307, 230))):
+        bench = seeing(scale=scale)
+        show(bench, picture)
+        bench.client("conversation.item.create", item=picture_item(picture))
+        assert sizes_sent(bench) == [size, (341, 256)]
+
+
+def ready(still: api.PictureSize, frame: api.PictureSize, pooled_frame: int = 0) -> api.Ready:
+    model = api.ModelInfo(
+        *("eyes", 8192, 100, 1 << 20, 1 << 20, 1.0),
+        still=still,
+        frame=frame,
+        pooled_frame=pooled_frame,
+    )
     return api.Ready("x", model)
 
 
