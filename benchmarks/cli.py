@@ -343,13 +343,20 @@ def eyes(model: str = Small, as_json: bool = Json) -> None:
 
 
 @app.command()
-def frames(model: str = Small, as_json: bool = Json) -> None:
-    """Savings of scene sampling against 64 uniform frames, on videos from a package."""
+def frames(
+    model: str = Small,
+    videos: str = typer.Option("", help="some of the videos, separated by commas; empty: all"),
+    svg: Path | None = Svg,
+    as_json: bool = Json,
+) -> None:
+    """Frame policies against 64 uniform frames, on videos from packages."""
     from headstart.benchmarks import frames as benchmark
+    from headstart.benchmarks.photos import PhotosMissing
 
+    names = [name.strip() for name in videos.split(",")] if videos else []
     try:
-        benchmark.run(model, as_json=as_json)
-    except FileNotFoundError as error:
+        benchmark.run(model, names, picture=svg, as_json=as_json)
+    except (FileNotFoundError, PhotosMissing) as error:
         report.say(str(error))
         raise typer.Exit(1) from None
 

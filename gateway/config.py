@@ -204,8 +204,19 @@ class Settings(BaseSettings):
     voice: Literal["auto", "joe", "espeak", "none"] = Field(
         "auto", description="TTS voice of answers; 'auto': joe, or espeak where joe is missing"
     )
-    video_sampler: Literal["scene", "uniform", "all"] = Field(
-        "scene", description="which camera frames are kept: changed ones, a steady rate, all"
+    video_sampler: Literal["motion", "scene", "flow", "sharp", "load", "uniform", "all"] = Field(
+        "motion",
+        description="which camera frames are kept: changed ones (motion), each scene's first "
+        "(scene), after some movement (flow), sharp ones (sharp), at a rate that follows the load "
+        "(load), at a steady rate (uniform), all",
+    )
+    video_scale: float = Field(
+        1.0,
+        ge=0.05,
+        le=1,
+        allow_inf_nan=False,
+        description="sides of a camera frame, as a share of what the model can use and "
+        "video_max_pixels allows; its shape is kept",
     )
     video_fps: float = Field(
         1.0,
@@ -215,7 +226,25 @@ class Settings(BaseSettings):
         description="camera frames kept per second, at most",
     )
     video_motion: float = Field(
-        0.02, ge=0, le=1, allow_inf_nan=False, description="change of luma (0 to 1) that counts"
+        0.02,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="change of luma (0 to 1) that counts; for the sampler motion",
+    )
+    video_scene: float = Field(
+        27.0,
+        ge=0,
+        le=255,
+        allow_inf_nan=False,
+        description="change of hue, saturation and value (0 to 255) that begins a scene; for scene",
+    )
+    video_flow: float = Field(
+        0.1,
+        ge=0,
+        le=10,
+        allow_inf_nan=False,
+        description="movement after which a frame is kept, in widths of the frame; for flow",
     )
     video_max_gap_ms: float = Field(
         10_000, ge=0, le=3_600_000, description="a frame is kept at least this often; 0: never so"

@@ -7,7 +7,25 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "capabilities.md"
-ASKED = ("A1", "A2", "A3", "B1", "B2", "B11", "B13", "C1", "C2", "C4", "C7")
+ASKED = (
+    "A1",
+    "A2",
+    "A3",
+    "B1",
+    "B2",
+    "B3",
+    "B4",
+    "B5",
+    "B6",
+    "B7",
+    "B8",
+    "B11",
+    "B13",
+    "C1",
+    "C2",
+    "C4",
+    "C7",
+)
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 

@@ -6,7 +6,9 @@ const ALIKE_PERCENT = 1; // of luma: a camera's own noise; what differs less was
 const WHY_NOT = {
   too_soon: "too soon after the one before",
   unchanged: "looked like the one before",
+  blurred: "less sharp than the ones around",
   enough: "over the limit of a turn, or of the time between two",
+  refused: "while the server was too busy to look",
   replaced: "a newer one came first",
   broken: "could not be decoded",
   unsent: "came while no model could look",

@@ -20,6 +20,7 @@ from headstart.engine.api.values import (
 
 class ModelInfo(msgspec.Struct, frozen=True):
     """The loaded model. `still` and `frame`: the largest useful picture, sent or from a camera.
+    `pooled_frame`: the tokens that a camera frame can be pooled to (`Image.max_tokens`); 0: none.
     `ears`: the Whisper that transcribes, empty if there is none; `ears_reason`: why this one was
     chosen, if that was measured (`--ears auto`). `llm_server`: what the LLM server that decodes can
     do, in words by name; empty with our own decoder."""
@@ -32,6 +33,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     load_s: float
     still: PictureSize = SMALL_PICTURE
     frame: PictureSize = SMALL_PICTURE
+    pooled_frame: int = 0
     ears: str = ""
     ears_reason: str = ""
     llm_server: dict[str, str] = msgspec.field(default_factory=dict)

@@ -229,6 +229,11 @@ class SessionRunner:
         """The largest useful size of a track's video frames."""
         return self._session.frame_size
 
+    @property
+    def frame_before(self) -> bytes | None:
+        """What a track's next frame is scored against (`decode.Encoded`)."""
+        return self._session.frame_before
+
     def see(self, decoded: decode.DecodedImage) -> None:
         """A decoded video frame from a track."""
         self._call(self._session.receive_image, decoded)

@@ -225,6 +225,13 @@ class Engines:
         member = self._at.get(session_id)
         return None if member is None else member.name
 
+    def batch_of(self, session_id: str) -> float:
+        """How many sessions a step of a session's engine works for, of the newest steps; 0: none,
+        or unknown."""
+        member = self._at.get(session_id)
+        stats = None if member is None else member.link.stats
+        return 0.0 if stats is None else stats.recent_steps.sessions_mean or 0.0
+
     @property
     def has_room(self) -> bool:
         """Whether a new session would be placed, or may wait: no engine is ready yet. False: those

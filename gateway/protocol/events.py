@@ -365,11 +365,12 @@ class Events:
         at_ms: float,
         changed: float | None,
         since_kept_ms: float | None,
+        rung: str,
     ) -> Json:
         """What became of a camera's frame: "kept" for the model, or why not (a `FrameVerdict`,
         "replaced" by a newer one, "broken", "unsent" without an engine). `changed`: mean difference
         of its luma from the frame kept before, 0 to 1, None where they were not compared; `at_ms`:
-        of the camera's clock."""
+        of the camera's clock; `rung`: of the load-shedding ladder."""
         return self._event(
             "gateway.frame.judged",
             verdict=verdict,
@@ -377,6 +378,7 @@ class Events:
             at_ms=at_ms,
             changed=changed,
             since_kept_ms=since_kept_ms,
+            rung=rung,
         )
 
     def voice_status(self, status: str, voice: str, message: str) -> Json:

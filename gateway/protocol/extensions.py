@@ -23,6 +23,7 @@ GatewayEventName = Literal[
 ]
 Interruption = Literal["words", "speech"]
 Endpointing = Literal["fixed", "adaptive", "semantic", "eager"]
+Sampler = Literal["motion", "scene", "flow", "sharp", "load", "uniform", "all"]
 
 
 class SamplingOptions(BaseModel):
@@ -39,16 +40,24 @@ class SamplingOptions(BaseModel):
 class VideoOptions(BaseModel):
     """Which camera frames the model sees; absent or null fields keep the server's values.
 
-    `sampler`: "scene" keeps frames that differ from the last kept one by `motion` (mean absolute
-    difference of luma, 0 to 1), and one every `max_gap_ms`, at most `fps` per second, fewer while
-    the engine is busy; "uniform" keeps `fps` per second; "all" keeps every frame. `max_frames`: per
-    turn, 0 for no limit.
+    `sampler`: "motion" keeps frames that differ from the last kept one by `motion` (mean absolute
+    difference of luma, 0 to 1); "scene" the first frame of each scene, and another when it has
+    settled, where a scene begins with a change of at least `scene` (mean absolute difference of
+    hue, saturation and value, 0 to 255) from one frame to the next; "flow" a frame each time that
+    things have moved by `flow` widths of the frame; "sharp" frames that are as sharp as those
+    around them; "load" all that the rate allows. All of these keep at most `fps` per second, fewer
+    while the engine is busy, and the first three one every `max_gap_ms`. "uniform" keeps `fps` per
+    second however busy the engine is; "all" keeps every frame. `max_frames`: per turn, 0 for no
+    limit. `scale`: the sides of a frame, as a share of those that the model can use.
 
     """
 
-    sampler: Literal["scene", "uniform", "all"] | None = None
+    sampler: Sampler | None = None
+    scale: float | None = None
     fps: float | None = None
     motion: float | None = None
+    scene: float | None = None
+    flow: float | None = None
     max_gap_ms: float | None = None
     max_frames: int | None = None
 

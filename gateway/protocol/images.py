@@ -170,6 +170,14 @@ def within(size: PictureSize, pixels: int) -> PictureSize:
     return PictureSize(size.short_side, min(size.pixels or pixels, pixels))
 
 
+def scaled(size: PictureSize, share: float) -> PictureSize:
+    """A size with its sides that much shorter, `share` of 0 to 1; unlimited ones stay so."""
+    assert 0 < share <= 1
+    side = max(1, round(size.short_side * share)) if size.short_side else 0
+    pixels = max(1, int(size.pixels * share**2)) if size.pixels else 0
+    return PictureSize(side, pixels)
+
+
 def _decode_frame(file: Stripped, limits: ImageLimits) -> av.VideoFrame:
     """The image at its own size. Raises FFmpegError, or ValueError if there is none. Goes straight
     to the decoder: a demuxer would inspect the file again and look for more images in it."""

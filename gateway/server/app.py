@@ -443,6 +443,7 @@ class Gateway:
                 "shed": self.sessions_shed,
                 "stuck": self.sessions_stuck,
             },
+            "camera_rungs": camera_rungs(self.registry),
             "connections_cut": dict(self.dropped_connections),
             "webrtc": self.calls is not None,
             "draining": self.draining,
@@ -488,6 +489,12 @@ def build_app(gateway: Gateway) -> ASGIApp:
 def transport_of(player: Player | None) -> str:
     """By which way a session with this playout is carried: a call has one of its own."""
     return "websocket" if player is None else "webrtc"
+
+
+def camera_rungs(registry: SessionRegistry) -> dict[str, int]:
+    """Sessions with a camera on each rung of the load-shedding ladder that has any."""
+    rungs = Counter(entry.core.camera_rung for entry in registry)
+    return {rung: count for rung, count in rungs.items() if rung is not None}
 
 
 def _memory_body(stats: api.Stats) -> dict[str, Any]:

@@ -438,6 +438,7 @@ def make_gateway(
             stopwatch=time.perf_counter_ns,
             speaks=voice is not None and voice.status.speaks,
             model=None if engines.ready is None else engines.ready.model,
+            batch=lambda: engines.batch_of(session_id),
             observer=hub if traces is None else Observers(hub, traces),
         )
 

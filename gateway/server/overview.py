@@ -149,6 +149,7 @@ class Overview:
             "turns": view.turns,
             "last_turn": view.last_turn,
             "kv": view.kv,
+            "camera_rung": entry.core.camera_rung,
             "headroom_percent": None if headroom is None else round(headroom, 3),
             "overruns": view.overruns,
             "rtc": self._hub.rtc_of(entry.session_id),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 from headstart.engine import api
 from headstart.engine.api import SMALL_PICTURE, PictureSize
@@ -29,6 +30,7 @@ from headstart.gateway.session.turns import TurnMachine
 from headstart.gateway.telemetry.latency import BudgetError, ChunkBudget, ChunkSummary
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.telemetry.observer import Observer, Observers
+from headstart.gateway.telemetry.turn_record import Camera
 from headstart.gateway.tts.messages import Speak, Stop
 
 log = logging.getLogger("headstart.session")
@@ -66,6 +68,8 @@ class SessionContext:
         self.chunks = ChunkSummary()
         self.echo = EchoDetector()
         self.conversation_id = ids.conversation()
+        self._camera_rung = ""
+        self._camera_frames: Counter[str] = Counter()
         self._out: list[Action] = []
 
     # --- the way out -----------------------------------------------------------------------------
@@ -101,6 +105,17 @@ class SessionContext:
 
     def clear_playout(self) -> None:
         self._out.append(ClearPlayout())
+
+    def camera_frame(self, fate: str, rung: str) -> None:
+        """Count a camera frame, for `/metrics` and for the next turn's record."""
+        self.metrics.frame(fate)
+        self._camera_frames[fate] += 1
+        self._camera_rung = rung
+
+    def take_camera(self) -> Camera | None:
+        """The frames counted since the last call."""
+        frames, self._camera_frames = self._camera_frames, Counter()
+        return Camera(self._camera_rung, dict(frames)) if frames else None
 
     def act(self, action: Action) -> None:
         """Add any other action."""

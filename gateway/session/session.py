@@ -85,7 +85,9 @@ class Session:
         speaks: bool = False,
         model: api.ModelInfo | None = None,
         observer: Observer | None = None,
+        batch: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """`batch`: how many sessions a step of its engine works for."""
         vad = ServerVadConfig(
             threshold=settings.vad_threshold,
             prefix_padding_ms=settings.pre_roll_ms,
@@ -112,7 +114,9 @@ class Session:
         self._turns = TurnTaking(self._context, self._responses)
         self._speech = InputSpeech(self._context, self._turns, stopwatch)
         self._appends = AudioAppender(self._context, self._speech)
-        self._pictures = VideoInput(self._context, lambda: self._speech.clock_samples)
+        self._pictures = VideoInput(self._context, lambda: self._speech.clock_samples, batch)
+        if model is not None:
+            self._pictures.engine_ready(model)
         self._items = ClientItems(self._context, self._pictures, self._responses)
         self._offer = ResumeOffer(self._context)
         self._updates = SessionUpdates(
@@ -226,7 +230,18 @@ class Session:
     @property
     def frame_size(self) -> api.PictureSize:
         """The largest useful size of a track's video frames."""
-        return self._context.frame_size
+        return self._pictures.frame_size
+
+    @property
+    def camera_rung(self) -> str | None:
+        """The rung of the load-shedding ladder; None: no frame has come."""
+        rung = self._pictures.rung
+        return None if rung is None else rung.label
+
+    @property
+    def frame_before(self) -> bytes | None:
+        """What a track's next frame is scored against (`decode.Encoded`)."""
+        return self._pictures.before
 
     def receive_image(self, decoded: DecodedImage, now_ns: int) -> list[Action]:
         """Process a video frame from a track."""
@@ -305,6 +320,7 @@ class Session:
         context = self._context
         context.engine_up = True
         context.set_image_sizes(ready.model.still, ready.model.frame)
+        self._pictures.engine_ready(ready.model)
         # An utterance cannot be recognised without its beginning.
         self._speech.engine_lost(now_ns)
         context.send_to_engine(open_command(context))
@@ -420,7 +436,7 @@ class Session:
     def _chunk(self, chunk: api.Chunk, now_ns: int) -> None:
         if (budget := self._context.chunk_budget(chunk, self._speech.chunk_ms)) is not None:
             self._reports.chunk(chunk, budget, now_ns)
-            self._pictures.chunk(budget)
+            self._pictures.chunk(budget, now_ns)
             self._context.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
 
     def _failed(self, event: api.Failed) -> None:

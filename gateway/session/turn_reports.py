@@ -207,6 +207,7 @@ class TurnReports:
             revoked_ms=_revoked_ms(running),
             error=error,
             moves=() if outcome is None else outcome.moves,
+            camera=context.take_camera(),
             text=self._text(running),
         )
         context.observer.turn(known.record)

@@ -1,7 +1,7 @@
 """A session's images: those in items are all used, camera frames are sampled.
 
     item ─────▶ Decode(ordered) ───────────────▶ decoded ─▶ the item
-    frame ─▶ too soon? ─▶ Decode ─▶ changed? ─▶ Frame, to the engine if it can look
+    frame ─▶ too soon? ─▶ Decode ─▶ changed? sharp? ─▶ Frame, to the engine if it can look
 
 The session runner decodes. At most one camera frame is being decoded and one waits, the newest: a
 newer frame replaces it, and the replaced one is counted as dropped.
@@ -10,24 +10,33 @@ newer frame replaces it, and the replaced one is counted as dropped.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import assert_never
+
+import msgspec
 
 from headstart.engine import api
 from headstart.gateway.audio.clock import engine_samples_to_exact_ms
 from headstart.gateway.config import Settings
 from headstart.gateway.protocol.errors import ProtocolError
-from headstart.gateway.protocol.extensions import InputImageBufferAppend, VideoOptions
+from headstart.gateway.protocol.extensions import (
+    InputImageBufferAppend,
+    Sampler,
+    VideoOptions,
+)
+from headstart.gateway.protocol.images import scaled
 from headstart.gateway.session.actions import Decode
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.telemetry.latency import ChunkBudget
+from headstart.gateway.video.content_sampling import Flow, Scene, Sharp
 from headstart.gateway.video.decode import DecodedImage, Encoded, Outcome
+from headstart.gateway.video.ladder import Ladder, Paced, Refusal, Rung
 from headstart.gateway.video.sampling import (
     Every,
     FrameSampler,
     FrameVerdict,
-    LoadAdaptive,
-    LoadSteps,
     Motion,
     SampledFrame,
     Uniform,
@@ -35,8 +44,8 @@ from headstart.gateway.video.sampling import (
 )
 
 NS_PER_MS = 1_000_000
-# The rate under load, as fractions of the configured rate.
-LOAD_SHARES = (1.0, 0.75, 0.5)
+SCORED = frozenset({"scene", "flow", "sharp"})
+"""Samplers that read `FrameScores`; for the others none are computed."""
 REPLACED = "replaced"
 BROKEN = "broken"
 UNSENT = "unsent"
@@ -63,19 +72,29 @@ class _DecodeRequest:
 
 
 class VideoInput:
-    """The images of one session. `clock_samples` returns the position of its audio."""
+    """The images of one session. `clock_samples` returns the position of its audio, `batch` the
+    sessions that a step of its engine works for."""
 
-    def __init__(self, context: SessionContext, clock_samples: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        context: SessionContext,
+        clock_samples: Callable[[], int],
+        batch: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self._context = context
+        self._batch = batch
         self._clock_samples = clock_samples
         self._clock = _CameraClock()
         self._last_request_id = 0
         self._requests: dict[int, _DecodeRequest] = {}
         self._decoding = False  # a camera frame
         self._waiting: _Offered | None = None
-        self._load = LoadAdaptive()
-        self._pressed = False
+        self._ladder = Ladder()
+        self._rung: Rung | None = None  # at the newest frame; None: no frame has come
+        self._scale = 1.0
         self._kept: SampledFrame | None = None  # the newest
+        self._scored = False  # whether a policy reads scores
+        self._looked = b""  # the small copy of the newest frame that has scores
         self._begun = (0, 0)  # the newest spoken turn and response in the conversation; 0: none
         self._sampler: FrameSampler = Every(())
         self.configure(None)
@@ -84,17 +103,15 @@ class VideoInput:
         """Set the sampling rules; None fields take the server's setting."""
         self._options = options
         rules = _rules(self._context.settings, options)
-        steps = LoadSteps(fps=tuple(rules.fps * share for share in LOAD_SHARES))
-        self._load = LoadAdaptive(steps, max_frames=rules.max_frames)
-        self._load.press(self._pressed)
-        policies: list[FrameSampler] = [self._load]
-        if rules.sampler == "scene":
-            policies.append(Motion(rules.motion, rules.max_gap_ms))
-        elif rules.sampler == "uniform":
-            policies = [Uniform(rules.fps, max_frames=rules.max_frames)]
-        elif rules.sampler == "all":
-            policies = []
-        self._sampler = Every(policies)
+        self._sampler = Every(_policies(rules, self._ladder))
+        self._scale = rules.scale
+        self._scored = rules.sampler in SCORED
+        self._looked = b""
+
+    @property
+    def before(self) -> bytes | None:
+        """What the next frame is scored against (`decode.Encoded`)."""
+        return self._looked if self._scored else None
 
     def settle(self) -> None:
         """Called after each event of the session. A turn's frames are counted from where its speech
@@ -119,14 +136,27 @@ class VideoInput:
         self._kept = None
         self.configure(self._options)
 
-    def chunk(self, chunk: ChunkBudget) -> None:
+    def engine_ready(self, model: api.ModelInfo) -> None:
+        """An engine takes the session: nothing is known of its load yet."""
+        self._ladder.engine(model.pooled_frame)
+
+    def chunk(self, chunk: ChunkBudget, now_ns: int) -> None:
         """Note the engine's latency for a chunk of audio, which measures its load."""
-        self._load.load(chunk.latency_ms / chunk.due_ms)
+        self._ladder.load(chunk.latency_ms / chunk.due_ms, now_ns)
 
     def pressure(self, level: api.Level) -> None:
         """Note how full the engine's memory is: frames are dropped first."""
-        self._pressed = level >= api.Level.DEGRADED
-        self._load.press(self._pressed)
+        self._ladder.memory(level)
+
+    @property
+    def rung(self) -> Rung | None:
+        """How much of the camera is given up; None: no frame has come."""
+        return None if self._rung is None else self._ladder.rung
+
+    @property
+    def frame_size(self) -> api.PictureSize:
+        """The largest useful size of the next frame."""
+        return scaled(self._context.frame_size, self._scale * self._ladder.side_share)
 
     # --- pictures that all count -----------------------------------------------------------------
 
@@ -155,13 +185,14 @@ class VideoInput:
     ) -> None:
         self._last_request_id += 1
         self._requests[self._last_request_id] = request
-        size = self._context.still_size(len(pictures)) if ordered else self._context.frame_size
+        size = self._context.still_size(len(pictures)) if ordered else self.frame_size
         self._context.act(Decode(self._last_request_id, tuple(pictures), ordered, size))
 
     # --- a camera's ------------------------------------------------------------------------------
 
     def frame(self, event: InputImageBufferAppend, now_ns: int) -> None:
         """A frame that came as a client event."""
+        self._climb(now_ns)
         at_sample = self._clock_samples()
         at_ms = self._clock.at_ms(now_ns, at_sample)
         encoded = Encoded(event.image, "image", bare_base64=True)
@@ -175,6 +206,7 @@ class VideoInput:
 
     def track_frame(self, decoded: DecodedImage, now_ns: int) -> None:
         """A decoded frame of a track, with its thumbnail."""
+        self._climb(now_ns)
         at_sample = self._clock_samples()
         frame = SampledFrame(self._clock.at_ms(now_ns, at_sample))
         verdict = self._fate(frame)
@@ -182,6 +214,13 @@ class VideoInput:
             self._judge(decoded, frame.at_ms, at_sample, None)
         else:
             self._count(verdict, frame, None)
+
+    def _climb(self, now_ns: int) -> None:
+        """A frame has come: which rung of the ladder it finds."""
+        self._ladder.quiet(now_ns)
+        self._ladder.batch(self._batch())
+        self._rung = self._ladder.rung
+        self._context.metrics.frame_rung(self._rung.label)
 
     def _begin(self, offered: _Offered) -> None:
         frame = SampledFrame(offered.at_ms)
@@ -200,7 +239,8 @@ class VideoInput:
             self._next()
 
         request = _DecodeRequest(then, offered.event_id, failed)
-        self._decode([offered.encoded], request, ordered=False)
+        encoded = dataclasses.replace(offered.encoded, before=self.before)
+        self._decode([encoded], request, ordered=False)
 
     def _next(self) -> None:
         self._decoding = False
@@ -218,20 +258,25 @@ class VideoInput:
     def _judge(
         self, decoded: DecodedImage, at_ms: float, at_sample: int, event_id: str | None
     ) -> None:
-        frame = SampledFrame(at_ms, decoded.thumbnail)
+        scores = decoded.scores
+        frame = SampledFrame(at_ms, decoded.thumbnail, scores)
+        if scores is not None:
+            self._looked = scores.pixels
+        self._sampler.look(frame)
         verdict = self._fate(frame)
         self._count(verdict, frame, event_id)
         if verdict is FrameVerdict.KEEP:
             self._sampler.keep(frame)
             self._kept = frame
-            self._context.send_to_engine(
-                api.Frame(self._context.session_id, at_sample, decoded.image)
-            )
+            image = decoded.image
+            if self._ladder.max_tokens:
+                image = msgspec.structs.replace(image, max_tokens=self._ladder.max_tokens)
+            self._context.send_to_engine(api.Frame(self._context.session_id, at_sample, image))
 
     def _count(self, fate: str, frame: SampledFrame, event_id: str | None) -> None:
         """In the metrics, and to a client that asked."""
         context, kept = self._context, self._kept
-        context.metrics.frame(fate)
+        context.camera_frame(str(fate), self._ladder.rung.label)
         if not context.wants("frames"):
             return
         changed = None
@@ -243,6 +288,7 @@ class VideoInput:
             at_ms=frame.at_ms,
             changed=changed,
             since_kept_ms=None if kept is None else frame.at_ms - kept.at_ms,
+            rung=self._ladder.rung.label,
         )
         context.send_ours("frames", event)
 
@@ -272,9 +318,12 @@ class _CameraClock:
 class _Rules:
     """How a camera is sampled; see `VideoOptions`."""
 
-    sampler: str
+    sampler: Sampler
+    scale: float
     fps: float
     motion: float
+    scene: float
+    flow: float
     max_gap_ms: float
     max_frames: int
 
@@ -283,9 +332,33 @@ def _rules(settings: Settings, options: VideoOptions | None) -> _Rules:
     wanted = {} if options is None else options.model_dump(exclude_none=True)
     ours = {
         "sampler": settings.video_sampler,
+        "scale": settings.video_scale,
         "fps": settings.video_fps,
         "motion": settings.video_motion,
+        "scene": settings.video_scene,
+        "flow": settings.video_flow,
         "max_gap_ms": settings.video_max_gap_ms,
         "max_frames": settings.video_max_frames,
     }
     return _Rules(**(ours | wanted))
+
+
+def _policies(rules: _Rules, ladder: Ladder) -> list[FrameSampler]:
+    """Under all of them frames are refused on the ladder's last rung."""
+    refusal, paced = Refusal(ladder), Paced(ladder, rules.fps, rules.max_frames)
+    match rules.sampler:
+        case "all":
+            return [refusal]
+        case "uniform":
+            return [refusal, Uniform(rules.fps, max_frames=rules.max_frames)]
+        case "load":
+            return [refusal, paced]
+        case "motion":
+            return [refusal, paced, Motion(rules.motion, rules.max_gap_ms)]
+        case "scene":
+            return [refusal, paced, Scene(rules.scene, rules.max_gap_ms)]
+        case "flow":
+            return [refusal, paced, Flow(rules.flow, rules.max_gap_ms)]
+        case "sharp":
+            return [refusal, paced, Sharp()]
+    assert_never(rules.sampler)

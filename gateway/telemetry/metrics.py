@@ -107,6 +107,7 @@ class Metrics(Observer):
         """By fate, since it was shown last: a counter's lock would cost each packet 3 us."""
 
         self.frames = names.FRAMES.counter(r)
+        self.frame_rungs = names.FRAME_RUNGS.counter(r)
 
     def session_opened(self) -> None:
         self.sessions.inc()
@@ -222,6 +223,10 @@ class Metrics(Observer):
     def frame(self, fate: str) -> None:
         """`fate`: one of `names.FRAME_FATES`."""
         self.frames.labels(fate).inc()
+
+    def frame_rung(self, rung: str) -> None:
+        """`rung`: one of `names.RUNGS`."""
+        self.frame_rungs.labels(rung).inc()
 
     def engine(self, stats: Stats) -> None:
         """The engine's newest heartbeat."""

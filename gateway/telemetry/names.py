@@ -185,12 +185,22 @@ AUDIO = Family(
     "Audio received, by fate: received, inserted, dropped or late",
     ("fate",),
 )
-FRAME_FATES = ("kept", "too_soon", "unchanged", "enough", "replaced", "broken", "unsent")
+FRAME_FATES = (
+    *("kept", "too_soon", "unchanged", "blurred", "enough", "refused"),
+    *("replaced", "broken", "unsent"),
+)
 FRAMES = Family(
     "headstart_frames",
     "counter",
     f"Camera frames, by fate: {', '.join(FRAME_FATES[:-1])} or {FRAME_FATES[-1]}",
     ("fate",),
+)
+RUNGS = ("full", "fps_75", "fps_50", "size_336", "size_224", "pooled", "refused")
+FRAME_RUNGS = Family(
+    "headstart_frame_rungs",
+    "counter",
+    f"Camera frames, by the rung of the load-shedding ladder they found: {', '.join(RUNGS)}",
+    ("rung",),
 )
 
 # --- engine and KV cache -------------------------------------------------------------------------

@@ -87,12 +87,21 @@ class Playout:
 
 
 @dataclass(frozen=True, slots=True)
+class Camera:
+    """Camera frames that came since the turn before, by fate (`names.FRAME_FATES`), and the rung of
+    the load-shedding ladder that the newest one found (`names.RUNGS`)."""
+
+    rung: str
+    frames: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
 class TurnRecord:
     """See the module's docstring. `turn`: the utterance that is answered; 0: none. `hangover`: what
     owns the wait for the end of speech, JSON-ready. `revoked_ms`: how much of the answer was played
     before it was taken back, because the speaker went on; None if it was not. `moves`: to
-    another LLM server, since the turn before. `text`: what was said and answered, None unless it
-    is wanted."""
+    another LLM server, since the turn before. `camera`: None if it showed nothing. `text`: what was
+    said and answered, None unless it is wanted."""
 
     response_id: str
     session_id: str
@@ -117,6 +126,7 @@ class TurnRecord:
     revoked_ms: float | None = None
     error: tuple[str, str] | None = None
     moves: tuple[Move, ...] = ()
+    camera: Camera | None = None
     text: tuple[str | None, str] | None = None
 
     @property
@@ -201,6 +211,7 @@ class TurnRecord:
             "revoked_ms": self.revoked_ms,
             "error": self.error and {"code": self.error[0], "message": self.error[1]},
             "moves": [self._move(move) for move in self.moves],
+            "camera": self.camera and {"rung": self.camera.rung, "frames": {**self.camera.frames}},
             **self._texts(),
         }
 

@@ -199,7 +199,12 @@ class ProcessDecoder:
     def _exchange(self, timed: _Timed, encoded: Encoded, size: api.PictureSize) -> Answer:
         text = encoded.text
         request = Request(
-            len(text), encoded.param, encoded.bare_base64, size.short_side, size.pixels
+            len(text),
+            encoded.param,
+            encoded.bare_base64,
+            size.short_side,
+            size.pixels,
+            encoded.before,
         )
         send_message(timed, request)
         for at in range(0, len(text), SEND_CHARS):  # releases the interpreter lock

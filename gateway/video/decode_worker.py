@@ -30,7 +30,7 @@ import numpy as np
 from headstart.engine import api
 from headstart.gateway.protocol.errors import ProtocolError, invalid_image
 from headstart.gateway.video.decode import DecodedImage, Encoded, decode
-from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
+from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH, FrameScores
 
 READ_BYTES = 1 << 20
 LENGTH = struct.Struct(">I")
@@ -46,15 +46,18 @@ class Request(msgspec.Struct, frozen=True):
     bare_base64: bool
     short_side: int
     pixels: int
+    before: bytes | None = None
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """An image without its pixels, or the error's code and message."""
+    """An image without its pixels, or the error's code and message. `scores`: as in
+    `DecodedImage`."""
 
     rgb_bytes: int = 0
     width: int = 0
     height: int = 0
     thumbnail: bytes = b""
+    scores: FrameScores | None = None
     error: tuple[str | None, str] | None = None
 
 
@@ -100,7 +103,8 @@ def to_decoded_image(reply: Reply, rgb: bytes) -> DecodedImage:
     """The image in a reply."""
     thumbnail = np.frombuffer(reply.thumbnail, np.uint8)
     image = api.Image(reply.width, reply.height, rgb)
-    return DecodedImage(image, thumbnail.reshape(THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH))
+    shape = THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
+    return DecodedImage(image, thumbnail.reshape(shape), reply.scores)
 
 
 def serve(connection: Connection) -> None:
@@ -117,15 +121,17 @@ def serve(connection: Connection) -> None:
 
 
 def _answer(request: Request, text: str) -> tuple[Reply, bytes]:
-    encoded = Encoded(text, request.param, request.bare_base64)
+    encoded = Encoded(text, request.param, request.bare_base64, request.before)
     try:
         outcome = decode([encoded], api.PictureSize(request.short_side, request.pixels))
     except MemoryError:
         outcome = invalid_image(request.param, "It takes more memory than a picture may.")
     if isinstance(outcome, ProtocolError):
         return Reply(error=(outcome.code, outcome.message)), b""
-    image, thumbnail = outcome[0].image, outcome[0].thumbnail
-    return Reply(len(image.rgb), image.width, image.height, thumbnail.tobytes()), image.rgb
+    (seen,) = outcome
+    image = seen.image
+    reply = Reply(len(image.rgb), image.width, image.height, seen.thumbnail.tobytes(), seen.scores)
+    return reply, image.rgb
 
 
 def limit_memory(mib: int) -> None:

@@ -5,10 +5,14 @@ the one before. A policy decides for each frame whether to keep it, and why not:
 
     judge(frame) ─▶ FrameVerdict changes nothing; without a thumbnail it judges only by time, so
                                  that a frame that comes too soon need not be decoded
+    look(frame)                  the frame was decoded; it is judged next
     keep(frame)                  the frame was kept
     begin_turn()                 a turn began, or is over: frames are counted from 0 again
 
-Policies have no clock: times are the frames' own, in ms on any one clock, never decreasing.
+Policies have no clock: times are the frames' own, in ms on any one clock, never decreasing. They
+are causal: a frame is judged when it comes, and none waits for a later one. What needs a frame's
+content in more detail is in `content_sampling`; files, whose frames are all known, are sampled by
+`segments`.
 
 """
 
@@ -39,22 +43,41 @@ class FrameVerdict(StrEnum):
     KEEP = "kept"
     TOO_SOON = "too_soon"
     UNCHANGED = "unchanged"
+    BLURRED = "blurred"
+    """A sharper one was seen just before; the next sharp one is kept, or any after a short wait."""
     ENOUGH = "enough"
     """The turn has reached its frame limit, or the time between two turns has."""
+    REFUSED = "refused"
+    """The engine is so busy or its memory so full that it looks at nothing (`ladder`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameScores:
+    """What `scores.score` computes of a decoded frame: its `sharpness`, and `content` and `flow`,
+    by which it differs from the frame looked at before; None: it is the first. `pixels`: its small
+    copy, which the next frame is compared with."""
+
+    sharpness: float
+    content: float | None
+    flow: float | None
+    pixels: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SampledFrame:
-    """One frame to judge. `thumbnail` None: not decoded yet."""
+    """One frame to judge. `thumbnail` None: not decoded yet. `scores` None: not decoded, or no
+    policy of the session reads them."""
 
     at_ms: float
     thumbnail: Thumbnail | None = None
+    scores: FrameScores | None = None
 
 
 class FrameSampler(Protocol):
     """A policy; see the module's docstring."""
 
     def judge(self, frame: SampledFrame) -> FrameVerdict: ...
+    def look(self, frame: SampledFrame) -> None: ...
     def keep(self, frame: SampledFrame) -> None: ...
     def begin_turn(self) -> None: ...
 
@@ -68,13 +91,14 @@ class Uniform:
         assert min_frames >= 0
         assert max_frames == 0 or min_frames <= max_frames
         self.fps = fps
-        self._min_frames, self._max_frames = min_frames, max_frames
+        self.max_frames = max_frames
+        self._min_frames = min_frames
         self._due_ms: float | None = None
         self._slack_ms = 0.0
         self._kept = 0
 
     def judge(self, frame: SampledFrame) -> FrameVerdict:
-        if self._max_frames and self._kept >= self._max_frames:
+        if self.max_frames and self._kept >= self.max_frames:
             return FrameVerdict.ENOUGH
         if self._kept < self._min_frames or self._due_ms is None:
             return FrameVerdict.KEEP
@@ -83,6 +107,9 @@ class Uniform:
             if frame.at_ms >= self._due_ms - self._slack_ms
             else FrameVerdict.TOO_SOON
         )
+
+    def look(self, frame: SampledFrame) -> None:
+        pass  # it goes by time alone
 
     def keep(self, frame: SampledFrame) -> None:
         self._kept += 1
@@ -114,76 +141,14 @@ class Motion:
         moved = difference(last.thumbnail, frame.thumbnail) >= self._threshold
         return FrameVerdict.KEEP if moved else FrameVerdict.UNCHANGED
 
+    def look(self, frame: SampledFrame) -> None:
+        pass  # it compares with the last kept one
+
     def keep(self, frame: SampledFrame) -> None:
         self._last = frame
 
     def begin_turn(self) -> None:
         pass  # a new turn does not change what the model has seen
-
-
-@dataclass(frozen=True, slots=True)
-class LoadSteps:
-    """`fps`: the allowed rates, from no load to full. A chunk's latency above `high` times its
-    duration, `patience` times in a row, is a step down; below `low`, `patience_up` times, one up.
-    """
-
-    fps: tuple[float, ...] = (1.0, 0.75, 0.5)
-    high: float = 0.8
-    low: float = 0.4
-    patience: int = 3
-    patience_up: int = 10
-
-
-class LoadAdaptive:
-    """As `Uniform`, with a rate that falls while the engine is overloaded: images are reduced
-    before speech suffers. Between `low` and `high` nothing changes, nor after a single outlier."""
-
-    def __init__(self, steps: LoadSteps | None = None, max_frames: int = 0) -> None:
-        self._steps = steps or LoadSteps()
-        self._level = 0
-        self._pressed = False
-        self._run = 0  # reports in a row: above `high` counted up, below `low` down
-        self._pace = Uniform(self._steps.fps[0], max_frames=max_frames)
-
-    @property
-    def fps(self) -> float:
-        return self._pace.fps
-
-    def load(self, share: float) -> None:
-        """Report one chunk's latency as a fraction of its duration."""
-        steps = self._steps
-        if share > steps.high:
-            self._run = max(self._run, 0) + 1
-        elif share < steps.low:
-            self._run = min(self._run, 0) - 1
-        else:
-            self._run = 0
-        if self._run >= steps.patience:
-            self._move(1)
-        elif -self._run >= steps.patience_up:
-            self._move(-1)
-
-    def press(self, pressed: bool) -> None:
-        """Report whether memory is short: while it is, the lowest rate applies."""
-        self._pressed = pressed
-        self._set_pace()
-
-    def _move(self, by: int) -> None:
-        self._run = 0
-        self._level = min(max(self._level + by, 0), len(self._steps.fps) - 1)
-        self._set_pace()
-
-    def _set_pace(self) -> None:
-        self._pace.fps = self._steps.fps[-1 if self._pressed else self._level]
-
-    def judge(self, frame: SampledFrame) -> FrameVerdict:
-        return self._pace.judge(frame)
-
-    def keep(self, frame: SampledFrame) -> None:
-        self._pace.keep(frame)
-
-    def begin_turn(self) -> None:
-        self._pace.begin_turn()
 
 
 class Every:
@@ -197,6 +162,10 @@ class Every:
         return next(
             (verdict for verdict in verdicts if verdict is not FrameVerdict.KEEP), FrameVerdict.KEEP
         )
+
+    def look(self, frame: SampledFrame) -> None:
+        for policy in self._policies:
+            policy.look(frame)
 
     def keep(self, frame: SampledFrame) -> None:
         for policy in self._policies:

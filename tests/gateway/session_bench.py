@@ -63,6 +63,7 @@ class SessionBench:
         model: api.ModelInfo | None = None,
         before_start: Callable[[SessionBench], None] = lambda _: None,
         observer: Observer | None = None,
+        batch: Callable[[], float] = lambda: 0.0,
         **settings: Any,
     ) -> None:
         self.now_ns = 0
@@ -89,6 +90,7 @@ class SessionBench:
             speaks=speaks,
             model=model,
             observer=observer,
+            batch=batch,
         )
         before_start(self)
         self._take(self.session.start(self.now_ns))
@@ -149,7 +151,8 @@ class SessionBench:
             self._take(self.session.decoded(action.request_id, outcome, self.now_ns))
 
     def track_frame(self, image: api.Image) -> None:
-        self._take(self.session.receive_image(decode.add_thumbnail(image), self.now_ns))
+        decoded = decode.add_thumbnail(image, self.session.frame_before)
+        self._take(self.session.receive_image(decoded, self.now_ns))
 
     def hearing(
         self,

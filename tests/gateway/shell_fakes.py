@@ -135,6 +135,8 @@ class EchoSession:
         return []
 
     frame_size = api.PictureSize(pixels=5000)
+    frame_before: bytes | None = None
+    camera_rung: str | None = None
 
     def receive_image(self, decoded: DecodedImage, now_ns: int) -> list[Action]:
         self.seen.append(decoded.image)

@@ -155,7 +155,12 @@ class Call:
             "call path": self._time_path(),
         }
         if self._camera is not None:
-            working["camera"] = watch(self._camera, runner.see, lambda: runner.frame_size)
+            working["camera"] = watch(
+                self._camera,
+                runner.see,
+                lambda: runner.frame_size,
+                before=lambda: runner.frame_before,
+            )
         owned = [tasks.own(work, name, self._failed) for name, work in working.items()]
         try:
             await resume_channel.carry(self.channel)

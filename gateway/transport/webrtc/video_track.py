@@ -29,23 +29,27 @@ async def watch(
     see: Callable[[DecodedImage], None],
     size: Callable[[], api.PictureSize],
     interval_s: float = LOOK_INTERVAL_S,
+    before: Callable[[], bytes | None] = lambda: None,
 ) -> None:
-    """Runs until cancelled. Passes on the newest frame, scaled to at most `size`. Scaling, colour
-    conversion and thumbnail run off the loop, one frame at a time. A frame that cannot be converted
-    is skipped."""
+    """Runs until cancelled. Passes on the newest frame, scaled to at most `size`, with scores
+    against `before` (`decode.Encoded`). Scaling, colour conversion, thumbnail and scores run off
+    the loop, one frame at a time. A frame that cannot be converted is skipped."""
     while True:
         frame = source.take()
         if frame is not None:
             try:
-                see(await PICTURES.run(partial(with_thumbnail, size=size()), frame))
+                seen = partial(with_thumbnail, size=size(), before=before())
+                see(await PICTURES.run(seen, frame))
             except (av.error.FFmpegError, ValueError) as error:
                 log.info("a camera's picture was left out: %s", error)
         await asyncio.sleep(interval_s)
 
 
-def with_thumbnail(frame: av.VideoFrame, size: api.PictureSize) -> DecodedImage:
-    """The image with its thumbnail."""
-    return add_thumbnail(picture_of(frame, size))
+def with_thumbnail(
+    frame: av.VideoFrame, size: api.PictureSize, before: bytes | None = None
+) -> DecodedImage:
+    """The image with its thumbnail and the scores that are wanted."""
+    return add_thumbnail(picture_of(frame, size), before)
 
 
 def picture_of(frame: av.VideoFrame, size: api.PictureSize = api.SMALL_PICTURE) -> api.Image:

@@ -34,8 +34,11 @@ def test_every_option_of_the_session_key_is_read() -> None:
         },
         "video": {
             "sampler": "scene",
+            "scale": 0.5,
             "fps": 2,
             "motion": 0.1,
+            "scene": 30,
+            "flow": 0.5,
             "max_gap_ms": 5000,
             "max_frames": 8,
         },

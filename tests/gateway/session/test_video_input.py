@@ -6,12 +6,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from headstart.engine import api
 from headstart.gateway.protocol.parse import parse_session
 from headstart.gateway.session.video_input import BROKEN, REPLACED, UNSENT
 from headstart.gateway.telemetry import names
+from headstart.gateway.telemetry.observer import Observer
+from headstart.gateway.telemetry.turn_record import TurnRecord
 from headstart.gateway.video.sampling import FrameVerdict
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 from tests.gateway.video.drawn import png
@@ -357,6 +360,55 @@ def test_a_session_may_see_everything() -> None:
     assert len(seen(bench)) == 5
 
 
+def test_a_session_may_see_each_scene_once() -> None:
+    """`scene`: slow change keeps nothing, a cut does; of a track, too."""
+    bench = seeing(sampler="scene", fps=4, max_gap_ms=0)
+    fade = [*range(10, 100, 6), 240, 236, 232]
+    for value in fade:
+        show(bench, png(64, 36, value), after_s=0.3)
+    assert seen(bench) == [10, 10 + 6 * 7, 240]  # the first, when it has settled, and the cut
+    bench = seeing(sampler="scene", fps=4, max_gap_ms=0)
+    for value in fade:
+        bench.now_ns += round(0.3 * NS_PER_S)
+        bench.track_frame(api.Image(64, 36, bytes([value]) * (64 * 36 * 3)))
+    assert seen(bench) == [10, 10 + 6 * 7, 240]
+
+
+def test_scores_are_asked_for_by_the_policies_that_read_them() -> None:
+    """Each frame is scored against the one looked at before; a changed policy begins anew."""
+    bench = seeing(sampler="flow", fps=4)
+    bench.hold_pictures = True
+    show(bench, DARK)
+    assert [action.pictures[0].before for action in bench.held] == [b""]
+    bench.decode()
+    show(bench, BRIGHT, after_s=1.0)
+    ((encoded,),) = (action.pictures for action in bench.held)
+    assert encoded.before is not None
+    assert set(encoded.before) == {10}
+    bench.decode()
+    bench.update(gateway={"events": [], "video": {"sampler": "sharp"}})
+    show(bench, DARK, after_s=1.0)
+    assert [action.pictures[0].before for action in bench.held] == [b""]
+    bench.decode()
+    bench.update(gateway={"events": [], "video": {"sampler": "load"}})
+    show(bench, DARK, after_s=2.0)
+    assert [action.pictures[0].before for action in bench.held] == [None]
+
+
+def test_a_blurred_frame_is_told_as_such() -> None:
+    """`sharp`: a blank one behind one with an edge waits for the next sharp one."""
+    bench = watching()
+    bench.update(gateway={"events": ["frames"], "video": {"sampler": "sharp"}})
+    checkered = np.zeros((36, 64, 3), np.uint8)
+    checkered[::2] = 255
+    for pixels, after_s in ((checkered, 0.0), (None, 1.1), (checkered, 0.2)):
+        bench.now_ns += round(after_s * NS_PER_S)
+        rgb = bytes([200]) * (64 * 36 * 3) if pixels is None else pixels.tobytes()
+        bench.track_frame(api.Image(64, 36, rgb))
+    assert verdicts(bench) == ["kept", "blurred", "kept"]
+    assert fate(bench, "blurred") == 1
+
+
 def test_a_file_fed_fast_is_sampled_by_its_sound() -> None:
     """Two seconds of sound between frames are two seconds, however fast they come."""
     bench = seeing()
@@ -380,7 +432,7 @@ def test_a_track_is_sampled_too() -> None:
 def test_frames_are_the_first_to_give_way_when_memory_is_short() -> None:
     """Told that the engine's memory gets full, a camera's rate is halved at once, whatever the
     session is set to meanwhile; told that it is calm, the rate is as before."""
-    bench = seeing(sampler="scene", fps=1.0, motion=0.0, max_frames=0)
+    bench = seeing(sampler="motion", fps=1.0, motion=0.0, max_frames=0)
 
     def kept(seconds: int) -> int:
         before = len(seen(bench))
@@ -397,8 +449,95 @@ def test_frames_are_the_first_to_give_way_when_memory_is_short() -> None:
     assert kept(10) == 10
 
 
-def ready(still: api.PictureSize, frame: api.PictureSize) -> api.Ready:
-    model = api.ModelInfo("eyes", 8192, 100, 1 << 20, 1 << 20, 1.0, still=still, frame=frame)
+def test_short_memory_costs_size_and_in_the_end_all_frames() -> None:
+    """The ladder's rungs in one session: smaller frames of the same shape, pooled ones with an
+    engine that can, none at last; stills stay as they are. Each is counted, and told."""
+    huge = api.PictureSize(pixels=480_000)
+    bench = SessionBench(model=ready(huge, huge, pooled_frame=64).model, video_max_pixels=480_000)
+    bench.update(gateway={"events": ["frames"], "video": {"sampler": "uniform", "max_frames": 0}})
+    bench.clear()
+    picture, budgets = png(800, 600, 10), []
+    for level in api.Level:
+        bench.engine(api.Pressure("s", level))
+        show(bench, picture, after_s=2.0)
+        budgets.append([c.image.max_tokens for c in bench.told if isinstance(c, api.Frame)][-1])
+    assert sizes_sent(bench) == [(800, 600), (600, 450), (400, 300)]
+    assert budgets == [0, 0, 64, 64]
+    told = [(event["verdict"], event["rung"]) for event in bench.of("gateway.frame.judged")]
+    assert told == [
+        *[("kept", "full"), ("kept", "size_336"), ("kept", "pooled")],
+        ("refused", "refused"),
+    ]
+    assert fate(bench, "refused") == 1
+    counted = bench.metrics.registry.get_sample_value
+    assert counted("headstart_frame_rungs_total", {"rung": "size_336"}) == 1
+    assert bench.session.camera_rung == "refused"
+    bench.client("conversation.item.create", item=picture_item(picture))
+    assert sizes_sent(bench)[-1] == (800, 600)
+
+
+def test_audio_is_not_touched_by_the_ladder() -> None:
+    """On its last rung speech is heard as on its first: the same commands."""
+    heard = []
+    for level in (api.Level.CALM, api.Level.REFUSING):
+        bench = seeing()
+        bench.engine(api.Pressure("s", level))
+        show(bench, DARK)
+        bench.told.clear()
+        bench.hear(clip_pcm("capital.wav"))
+        heard.append([(type(c), getattr(c, "pcm", b"")) for c in bench.told])
+    assert any(kind is api.Audio for kind, _ in heard[0])
+    assert heard[0] == heard[1]
+
+
+def test_the_batch_of_the_engine_counts() -> None:
+    """Asked for at each frame: with 32 sessions a step or more a frame is smaller."""
+    batch = 40.0
+    bench = SessionBench(batch=lambda: batch)
+    show(bench, png(800, 600, 10))
+    batch = 0.0
+    show(bench, png(800, 600, 200), after_s=2.1)
+    assert sizes_sent(bench) == [(256, 192), (341, 256)]
+
+
+def test_a_turns_record_says_what_became_of_its_frames() -> None:
+    """Those since the turn before, by fate, and the rung; null for a turn without any."""
+    records: list[TurnRecord] = []
+
+    class Watching(Observer):
+        def turn(self, record: TurnRecord) -> None:
+            records.append(record)
+
+    bench = SessionBench(observer=Watching())
+    for after_s in (0.0, 0.2):
+        show(bench, DARK, after_s=after_s)
+    for generation in (1, 2):
+        bench.client("response.create")
+        bench.engine(api.Delta("sess_test", generation, "A dark wall.", 0))
+        stop = api.FinishReason.STOP
+        end = api.Finished("sess_test", generation, stop, "", api.Usage(), api.KvStats())
+        bench.engine(end)
+    wire = [record.to_wire()["camera"] for record in records]
+    assert wire == [{"rung": "full", "frames": {"kept": 1, "too_soon": 1}}, None]
+
+
+def test_a_scaled_frame_keeps_its_shape() -> None:
+    """From 5 to 90 % of the sides that the model can use; a still is not scaled."""
+    picture = png(800, 600, 10)
+    for scale, size in ((0.05, (17, 13)), (0.5, (171, 128)), (0.9, (307, 230))):
+        bench = seeing(scale=scale)
+        show(bench, picture)
+        bench.client("conversation.item.create", item=picture_item(picture))
+        assert sizes_sent(bench) == [size, (341, 256)]
+
+
+def ready(still: api.PictureSize, frame: api.PictureSize, pooled_frame: int = 0) -> api.Ready:
+    model = api.ModelInfo(
+        *("eyes", 8192, 100, 1 << 20, 1 << 20, 1.0),
+        still=still,
+        frame=frame,
+        pooled_frame=pooled_frame,
+    )
     return api.Ready("x", model)
 
 

@@ -25,6 +25,23 @@ def test_a_picture_becomes_pixels_and_a_thumbnail() -> None:
     assert abs(int(seen.thumbnail.mean()) - 77) <= 1
 
 
+def test_scores_are_made_for_who_wants_them() -> None:
+    """None unless asked for; the first frame is compared with nothing, the next with it."""
+    plain, first = (
+        decode.decode([Encoded(png(64, 36, 20), "image", before=before)]) for before in (None, b"")
+    )
+    assert not isinstance(plain, ProtocolError)
+    assert not isinstance(first, ProtocolError)
+    assert plain[0].scores is None
+    scores = first[0].scores
+    assert scores is not None
+    assert scores.content is None
+    second = decode.decode([Encoded(png(64, 36, 110), "image", before=scores.pixels)])
+    assert not isinstance(second, ProtocolError)
+    assert second[0].scores is not None
+    assert second[0].scores.content == pytest.approx(30, abs=1)  # a third of the change of value
+
+
 @pytest.mark.parametrize("size", [(1, 1), (3, 400), (257, 31)])
 def test_any_shape_has_a_thumbnail(size: tuple[int, int]) -> None:
     """Odd and tiny sizes too."""

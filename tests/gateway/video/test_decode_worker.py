@@ -24,9 +24,9 @@ from headstart.gateway.video.decode_worker import (
 from tests.gateway.video.drawn import png
 
 
-def asked(connection: socket.socket, text: str) -> tuple[Reply, bytes]:
+def asked(connection: socket.socket, text: str, before: bytes | None = None) -> tuple[Reply, bytes]:
     short_side, pixels = SMALL_PICTURE.short_side, SMALL_PICTURE.pixels
-    send_message(connection, Request(len(text), "item.image", False, short_side, pixels))
+    send_message(connection, Request(len(text), "item.image", False, short_side, pixels, before))
     connection.sendall(text.encode())
     reply = read_message(connection, Reply)
     return reply, bytes(read_exactly(connection, reply.rgb_bytes))
@@ -47,6 +47,12 @@ def test_pictures_and_errors_come_back_as_they_are_made() -> None:
     assert isinstance(wrong, ProtocolError)
     assert (reply.error, rgb) == ((wrong.code, wrong.message), b"")
     assert asked(ours, png(5, 5, 1))[0].width == 5
+    first = asked(ours, png(20, 10, 77), b"")[0].scores
+    assert first is not None
+    second = asked(ours, png(20, 10, 99), first.pixels)[0].scores
+    there = decode([Encoded(png(20, 10, 99), "item.image", before=first.pixels)])
+    assert not isinstance(there, ProtocolError)
+    assert second == there[0].scores
     ours.close()
     thread.join(10)
     assert not thread.is_alive()

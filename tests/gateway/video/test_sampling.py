@@ -9,14 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headstart.gateway.video.ladder import Ladder, Paced
 from headstart.gateway.video.sampling import (
     THUMBNAIL_HEIGHT,
     THUMBNAIL_WIDTH,
     Every,
     FrameSampler,
     FrameVerdict,
-    LoadAdaptive,
-    LoadSteps,
     Motion,
     SampledFrame,
     Uniform,
@@ -109,56 +108,6 @@ def test_a_still_picture_is_shown_again_after_the_longest_gap() -> None:
     assert times == list(range(0, 50_000, 5_000))
 
 
-def test_the_rate_falls_under_load_and_comes_back() -> None:
-    """1.0 -> 0.75 -> 0.5 frames a second while chunks take too long, never lower, and up again
-    after a longer calm."""
-    steps = LoadSteps()
-    sampler = LoadAdaptive(steps)
-    seen = [sampler.fps]
-    for share, reports in ((FAST, 4 * steps.patience), (SLOW, 4 * steps.patience_up)):
-        for _ in range(reports):
-            sampler.load(share)
-            if sampler.fps != seen[-1]:
-                seen.append(sampler.fps)
-    assert seen == [1.0, 0.75, 0.5, 0.75, 1.0]
-
-
-def test_one_hiccup_changes_nothing() -> None:
-    """Fewer late chunks in a row than the patience, however often, and loads between the marks:
-    the rate stays."""
-    sampler = LoadAdaptive()
-    for _ in range(50):
-        sampler.load(FAST)
-        sampler.load(FAST)
-        sampler.load(0.6)
-    assert sampler.fps == 1.0
-
-
-def test_short_memory_holds_the_lowest_rate() -> None:
-    """However idle the engine is; afterwards the rate is what the load allows."""
-    sampler = LoadAdaptive()
-    sampler.press(True)
-    for _ in range(50):
-        sampler.load(SLOW)
-    assert sampler.fps == 0.5
-    sampler.press(False)
-    assert sampler.fps == 1.0
-
-
-@pytest.mark.parametrize("name", videos.NAMES)
-def test_load_thins_a_video_out(name: str) -> None:
-    """Under full load a real video gives half as many frames as without."""
-    frames = videos.frames(name)
-    idle, busy = (
-        LoadAdaptive(LoadSteps(fps=(4.0, 3.0, 2.0))),
-        LoadAdaptive(LoadSteps(fps=(4.0, 3.0, 2.0))),
-    )
-    for _ in range(20):
-        busy.load(FAST)
-    ratio = len(kept(busy, frames)) / len(kept(idle, frames))
-    assert ratio == pytest.approx(0.5, abs=0.1)
-
-
 @given(
     gaps_ms=st.lists(st.floats(0, 5_000), min_size=1, max_size=80),
     fps=st.floats(0.2, 10),
@@ -170,12 +119,12 @@ def test_no_policy_goes_above_its_rate(
 ) -> None:
     """Whatever comes when, over any stretch no more frames are kept than the rate allows and one,
     and order is kept; all policies together keep no more than any alone would allow."""
-    load = LoadAdaptive(LoadSteps(fps=(fps, fps / 2)))
-    sampler = Every([load, Motion(0.05, max_gap_ms=3_000)])
+    ladder = Ladder()
+    sampler = Every([Paced(ladder, fps), Motion(0.05, max_gap_ms=3_000)])
     chosen, now_ms = [], 0.0
     for gap_ms, luma, share in zip(gaps_ms, lumas, loads, strict=False):
         now_ms += gap_ms
-        load.load(share)
+        ladder.load(share, round(now_ms * 1e6))
         chosen += kept(sampler, [SampledFrame(now_ms, flat(luma))])
     times = [frame.at_ms for frame in chosen]
     assert times == sorted(times)

@@ -50,9 +50,9 @@ async def test_the_newest_picture_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     def see(one: DecodedImage) -> None:
         seen.append(one.image)
 
-    def add_thumbnail(image: api.Image) -> DecodedImage:
+    def add_thumbnail(image: api.Image, before: bytes | None) -> DecodedImage:
         threads.add(threading.current_thread().name.split("_")[0])
-        return decode.add_thumbnail(image)
+        return decode.add_thumbnail(image, before)
 
     monkeypatch.setattr(video_track, "add_thumbnail", add_thumbnail)
     for level in range(0, 200, 20):
