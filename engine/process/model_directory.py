@@ -29,8 +29,11 @@ from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.picture_sizes import frame_size, still_size
 from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
 from headstart.engine.models.source import ModelSource, loading_of
+from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
 from headstart.engine.process.warm_up import warm_up
 from headstart.engine.scheduling.admission import admission_over
+from headstart.engine.scheduling.batch_size import BatchSize
+from headstart.engine.scheduling.encode_queue import EncodeQueue
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
@@ -132,17 +135,23 @@ def _parts(
 ) -> EngineParts:
     vocab_size, reach = model.spec.decoder.vocab_size, model.spec.decoder.context_tokens
     cache, pool = memory
+    encoder: ModelImageEncoder | EncoderThread = ModelImageEncoder(model)
+    beside = None
+    if config.encoders == "beside" and model.spec.vision is not None:
+        encoder = beside = _encoder_thread(encoder, config)
     services = ModelServices(
         chat=words.chat,
         tokenizer=words.tokenizer,
         recognizer=recognizer,
-        image_encoder=ModelImageEncoder(model),
+        image_encoder=encoder,
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,
+        encoding=beside,
     )
     admission = admission_over(cache, pool, config)
-    runner, scheduler = Runner(model.decoder, cache), Scheduler(config.token_budget)
+    runner = Runner(model.decoder, cache)
+    scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
     end = next(iter(words.chat.user_close), None)
     marks = words.tokenizer.mark_tokens()
     return EngineParts(
@@ -156,6 +165,13 @@ def _parts(
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
     )
+
+
+def _encoder_thread(encoder: ModelImageEncoder, config: EngineConfig) -> EncoderThread:
+    together = BatchSize(config.encoded_together, config.encoder_target_ms)
+    queue: EncodeQueue[PictureInThread] = EncodeQueue(config.encoder_budget_tokens, together)
+    # A thread has torch threads of its own, as many as cores if nobody says otherwise.
+    return EncoderThread(encoder, queue, prepare=partial(torch.set_num_threads, config.threads))
 
 
 def tail_of(model: StreamModel, config: EngineConfig) -> TailPolicy:

@@ -43,10 +43,13 @@ class FakeChat:
     assistant_close: Sequence[int] = (END,)
 
     call_beginnings = frozenset({ord("<"), ord("{")})
+    system_opens_user = False
 
     def system(self, text: str, tools: Sequence[api.Tool] = ()) -> Sequence[int]:
         names = "".join(f"[{tool.name}]" for tool in tools)
         return (SYSTEM, *f"{text}{names}".encode(), END)
+
+    later_system = system
 
     def call(self, name: str, arguments: str) -> Sequence[int]:
         body = f'{{"name": "{name}", "arguments": {arguments}}}'
