@@ -31,7 +31,7 @@ _LOWER_PRIORITY = 10  # nice levels below the engine's
 
 
 class SplitEncoder(Protocol):
-    """An image encoder in two parts: `features`, which takes long and knows no stream, and `view`."""
+    """An image encoder in two parts: `features` takes long and knows no stream; `view` does not."""
 
     def takes_frames(self) -> bool:
         """Whether live frames come to this encoder, and not to the recogniser."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import select
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,20 +16,26 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headstart.engine import api
+from headstart.engine.config import EngineConfig
+from headstart.engine.engine import Engine
 from headstart.engine.errors import BadWeights, UnsupportedModel
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.decoder.choice import in_int8
 from headstart.engine.models.families import Loading, load
+from headstart.engine.models.footprint import weights_bytes
 from headstart.engine.models.perception.interface import TailPolicy, VideoFrame
 from headstart.engine.models.perception.picture_sizes import frame_size, still_size
 from headstart.engine.models.perception.pixels import Rgb
 from headstart.engine.models.perception.pixtral_tower import fit_edge
 from headstart.engine.models.perception.senses import ModelImageEncoder
 from headstart.engine.models.pixtral import Pixtral, RowTokens, our_name, row_tokens
+from headstart.engine.models.source import source_of
+from headstart.engine.process.model_directory import assemble_source
 from tests.engine.models import twins
 from tests.engine.models.loading import loaded
 from tests.engine.models.playing import Sounded, camera, play
 from tests.engine.models.rig import Rig
+from tests.engine.models.served import write_mistral_tokenizer, write_pixtral
 from tests.numerics import assert_as_near
 
 BREAK, END = RowTokens()
@@ -180,23 +187,22 @@ def test_another_activation_and_layer(tmp_path: Path) -> None:
     stream.close()
 
 
-def test_the_int8_decoder_takes_its_heads(pair: Twins) -> None:
-    """Heads that are together wider than the model, on the packed kernels: the same choice as in
-    float, and nearly the same logits."""
-    if pair.dtype == torch.float64:
-        pytest.skip("the packed decoder computes in fp32")
-    ours = load(pair.folder, Loading(torch.float32, build=in_int8))
-    rig = Rig(ours, torch.float32)
+def test_the_int8_decoder_takes_its_heads(tmp_path: Path) -> None:
+    """Heads that are together wider than the model, on the packed kernels: nearly the logits of the
+    float decoder, and the same choice."""
+    pair = make(torch.float32, tmp_path)
+    quantised = load(pair.folder, Loading(torch.float32, build=in_int8))
     logits = []
-    for one in (pair.rig, rig):
-        stream = one.stream()
-        view = ModelImageEncoder(one.model).encode_image(still(50, 90), stream)
+    for model in (pair.ours, quantised):
+        rig = Rig(model, torch.float32)
+        stream = rig.stream()
+        view = ModelImageEncoder(model).encode_image(still(50, 90), stream)
         stream.append([1, 2, *view.ids, 4, 5])
-        found = one.settle(stream)
+        found = rig.settle(stream)
         assert found is not None
         logits.append(found)
-    exact, quantised = logits
-    assert torch.nn.functional.cosine_similarity(exact, quantised, dim=0) > 0.99
+    assert F.cosine_similarity(*logits, dim=0) > 0.99
+    assert logits[0].argmax() == logits[1].argmax()
 
 
 @pytest.mark.parametrize(
@@ -270,3 +276,132 @@ def test_names_of_both_layouts() -> None:
         assert our_name(f"{decoder}norm.weight") == "decoder.norm.weight"
     assert our_name("language_model.lm_head.weight") == our_name("lm_head.weight")
     assert our_name("something.else") is None
+
+
+# config.json of Pixtral-12B as published: what it leaves out are `transformers`' defaults.
+PUBLISHED: dict[str, Any] = {
+    "architectures": ["LlavaForConditionalGeneration"],
+    "image_token_index": 10,
+    "model_type": "llava",
+    "projector_hidden_act": "gelu",
+    "text_config": {
+        "head_dim": 128,
+        "hidden_size": 5120,
+        "intermediate_size": 14336,
+        "max_position_embeddings": 1024000,
+        "model_type": "mistral",
+        "num_hidden_layers": 40,
+        "num_key_value_heads": 8,
+        "rms_norm_eps": 1e-05,
+        "rope_theta": 1e9,
+        "sliding_window": None,
+        "vocab_size": 131072,
+    },
+    "vision_config": {
+        "head_dim": 64,
+        "hidden_act": "silu",
+        "image_size": 1024,
+        "model_type": "pixtral",
+        "patch_size": 16,
+        "rope_theta": 10000.0,
+    },
+    "vision_feature_layer": -1,
+    "vision_feature_select_strategy": "full",
+}
+
+
+class Shapes:
+    """Tensors without data, which notes what is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, tuple[int, ...]] = {}
+
+    def has(self, name: str) -> bool:
+        return True
+
+    def copied(self, name: str) -> None:
+        """Nothing to release."""
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        self.asked[name] = shape
+        return torch.empty(shape, dtype=torch.bfloat16, device="meta")
+
+
+def test_the_published_size_is_known_before_anything_is_loaded(tmp_path: Path) -> None:
+    """From the published config.json alone: every weight that `transformers` makes of it, and no
+    other; 25.4 GB in bf16, 14 GB with an int8 decoder."""
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED))
+    write_mistral_tokenizer(tmp_path)
+    with torch.device("meta"):
+        config = twins.transformers.LlavaConfig(**PUBLISHED)
+        theirs = twins.transformers.LlavaForConditionalGeneration(config).state_dict()
+    shapes = Shapes()
+    model = load(tmp_path, Loading(tensors=lambda directory, rename: shapes))
+    assert shapes.asked == {our_name(name): tuple(t.shape) for name, t in theirs.items()}
+    assert model.spec.decoder.context_tokens == 1_024_000
+    source = source_of(EngineConfig(model=str(tmp_path), weights="dummy"))
+    assert source is not None
+    parameters = sum(tensor.numel() for tensor in theirs.values())
+    assert weights_bytes(source, Loading()) == 2 * parameters
+    assert round(parameters / 1e9, 2) == 12.68
+    assert 13.5e9 < weights_bytes(source, Loading(build=in_int8)) < 14.5e9
+
+
+def test_a_picture_in_a_conversation_is_answered(tmp_path: Path) -> None:
+    """The whole directory, served: a picture and words, twice; the tokens are the template's, and
+    greedy, each answer is what one `transformers` forward says."""
+    theirs = write_pixtral(tmp_path)
+    events: list[api.Event] = []
+    config = EngineConfig(
+        model=str(tmp_path), kv_pool_bytes=1 << 22, threads=1, weights="fp32", encoders="beside"
+    )
+    source = source_of(config)
+    assert source is not None
+    engine, info = assemble_source(source, config, events.append, lambda *told: None)
+    assert info.frame == api.PictureSize(pixels=256 * 256)
+    engine.receive(api.Open("s", "Be brief."))
+    pictures = [still(50, 90, seed) for seed in range(2)]
+    for turn, picture in enumerate(pictures, 1):
+        item = api.Item(f"u{turn}", api.Role.USER, (picture, api.Text("What?")))
+        engine.receive(api.AddItem("s", item, None))
+        sampling = api.Sampling(repetition_penalty=1.0, max_tokens=4)
+        engine.receive(api.Respond("s", turn, f"a{turn}", sampling))
+        settle(engine)
+    assert not [event for event in events if isinstance(event, api.Failed)]
+    finished = [event for event in events if isinstance(event, api.Finished)][-2:]
+    assert [f.usage.input_image for f in finished] == [28, 56]  # 4 rows of 6, and their ends
+    session = engine.sessions["s"]
+    tokenizer = source.words().tokenizer
+    img, row_end, end = (
+        tokenizer.encode(name, special=True)[0] for name in ("[IMG]", "[IMG_BREAK]", "[IMG_END]")
+    )
+    media_of = session.stream.soft.media_position
+    ids = [img if media_of(token) else token for token in session.stream.tokens]
+    rows = "[IMG]" * 6 + "[IMG_BREAK]"
+    seen = (rows * 4).removesuffix("[IMG_BREAK]") + "[IMG_END]"
+    told = tokenizer.decode(ids, special=True)
+    assert told.startswith(f"<s>[INST]Be brief.\n\n{seen}What?[/INST]")
+    assert (ids.count(row_end), ids.count(end)) == (6, 2)
+    theirs.config.image_token_id = theirs.model.config.image_token_id = img
+    ours = loaded(Pixtral, tmp_path, torch.float32)
+    with torch.inference_mode():
+        logits = theirs(
+            input_ids=torch.tensor([ids]),
+            attention_mask=torch.ones(1, len(ids), dtype=torch.long),
+            pixel_values=torch.stack([ours.pixels(frame_of(picture)) for picture in pictures]),
+            image_sizes=torch.tensor([[64, 96]] * 2),
+        ).logits[0]
+    entries = session.conversation.now()
+    for answer in (entry for entry in entries if entry.role is api.Role.ASSISTANT):
+        said = [token for segment in answer.segments for token in segment.ids]
+        at = next(i for i in range(len(ids)) if ids[i : i + len(said)] == said)
+        assert logits[at - 1 : at - 1 + len(said)].argmax(dim=-1).tolist() == said
+    engine.close()
+
+
+def settle(engine: Engine) -> None:
+    """Step until nothing is to be done, and no picture is being encoded."""
+    while engine.step() or engine.is_encoding:
+        if engine.is_encoding:
+            assert select.select(engine.wake_fds, [], [], 60)[0]
+    engine.check_accounting()
