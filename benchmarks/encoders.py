@@ -3,14 +3,16 @@ and beside them.
 
 A model of Pixtral's kind with random weights (sizes below; what it says is noise, what it costs is
 not). Session "teller" decodes; after BEFORE tokens session "viewer" shows PICTURES pictures of
-256 x 256 in one message, 1,088 tokens, and asks about them. In turns, with encoders "within" and
-"beside".
+256 x 256 in one message, 1,088 tokens, and asks about them. In turns, with encoders "within",
+"beside", and beside with their weights in int8.
 
 Keys: ratio (the longest wait of the teller's next token, within ÷ beside), and for each of
-`within`, `beside`: wait_ms_max (that wait, while the viewer's question is open), wait_ms_p50,
+`within`, `beside`, `int8`: wait_ms_max (that wait, while the viewer's question is open), wait_ms_p50,
 wait_ms_before (p50 of BEFORE tokens), step_ms_max (the longest step), steps_max (the most steps
 between two of the teller's tokens), viewer_ms (from the question to its first token), teller_tokens
-(decoded meanwhile). Medians over `repeats`. video_tokens, encode_ms (of one picture), parameters.
+(decoded meanwhile), encode_ms (one picture by itself). Medians over `repeats`. encode_ratio
+(encode_ms, as published ÷ int8), feature_error (of int8, a picture it was not calibrated on, as a
+share of the embeddings), video_tokens, parameters.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ import select
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from headstart.benchmarks import report
 from headstart.engine import api
@@ -34,7 +38,9 @@ from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import RandomTensors, Tensors
 from headstart.engine.models.checkpoint.words import byte_words
 from headstart.engine.models.families import Loading
-from headstart.engine.models.perception.interface import StreamModel
+from headstart.engine.models.perception import samples
+from headstart.engine.models.perception.clips import encode_picture
+from headstart.engine.models.perception.interface import StreamModel, VideoFrame
 from headstart.engine.models.pixtral import Pixtral
 from headstart.engine.models.source import ModelSource
 from headstart.engine.process.model_directory import assemble_source
@@ -71,27 +77,35 @@ TELL = api.Sampling(repetition_penalty=1.0, temperature=1.0, seed=1, max_tokens=
 LOOK = api.Sampling(repetition_penalty=1.0, max_tokens=1)
 
 
+FORMS = {
+    "within": EngineConfig(encoders="within"),
+    "beside": EngineConfig(encoders="beside"),
+    "int8": EngineConfig(encoders="beside", encoder_weights="int8"),
+}
+
+
 def run(repeats: int, *, as_json: bool) -> None:
     """Measure in turns and report."""
-    places = ("within", "beside")
-    runs: dict[str, list[dict[str, float]]] = {place: [] for place in places}
-    made = {place: Bench(place) for place in places}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in FORMS}
+    made = {name: Bench(config) for name, config in FORMS.items()}
     for number in range(repeats):
-        for place in places:
-            runs[place].append(made[place].measure())
-            report.say(f"{number + 1} of {repeats}, {place}: {runs[place][-1]}")
-    rows = {place: _medians(runs[place]) for place in places}
-    encode_ms = made["within"].encode_ms()
+        for name, bench in made.items():
+            runs[name].append(bench.measure())
+            report.say(f"{number + 1} of {repeats}, {name}: {runs[name][-1]}")
+    rows = {name: _medians(runs[name]) for name in FORMS}
+    for name, bench in made.items():
+        rows[name]["encode_ms"] = bench.encode_ms()
+    exact, int8 = (made[name].embeddings() for name in ("beside", "int8"))
     for bench in made.values():
         bench.engine.close()
-    within, beside = (rows[place]["wait_ms_max"] for place in places)
     report.finish(
         "encoders",
         {
-            "ratio": round(within / beside, 2),
+            "ratio": _ratio(rows["within"], rows["beside"], "wait_ms_max"),
+            "encode_ratio": _ratio(rows["beside"], rows["int8"], "encode_ms"),
+            "feature_error": round(float((int8 - exact).norm() / exact.norm()), 4),
             **rows,
             "video_tokens": PICTURES * (SIDE_PX // 16) * (SIDE_PX // 16 + 1),
-            "encode_ms": encode_ms,
             "parameters": made["within"].parameters,
             "repeats": repeats,
         },
@@ -99,25 +113,35 @@ def run(repeats: int, *, as_json: bool) -> None:
     )
 
 
+def _ratio(one: dict[str, float], other: dict[str, float], key: str) -> float:
+    return round(one[key] / other[key], 2)
+
+
 def _medians(runs: Sequence[dict[str, float]]) -> dict[str, float]:
     return {key: round(statistics.median(run[key] for run in runs), 1) for key in runs[0]}
 
 
 class Bench:
-    """An engine whose encoders are `place`."""
+    """An engine with the encoders of `form`."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, form: EngineConfig) -> None:
         self.events: list[api.Event] = []
         self.parameters = 0
-        config = EngineConfig(weights="dummy", encoders=place, kv_pool_bytes=128 << 20)
+        config = replace(form, weights="dummy", kv_pool_bytes=128 << 20)
         source = ModelSource("pixtral", lambda: byte_words(VOCABULARY), self._load, _built)
         self.engine, _ = assemble_source(source, config, self.events.append, lambda *told: None)
 
     def _load(self, how: Loading) -> StreamModel:
         tensors = RandomTensors(how.dtype)
-        model = _built(how, tensors)
+        self.model = _built(how, tensors)
         self.parameters = tensors.nbytes // how.dtype.itemsize
-        return model
+        return self.model
+
+    def embeddings(self) -> Tensor:
+        """Of one picture, [tokens, hidden]."""
+        frame = VideoFrame(samples.picture(99, SIDE_PX))
+        ((_, cells),) = encode_picture(self.model, frame, live=True).units
+        return cells
 
     def encode_ms(self) -> float:
         """The time that one picture takes by itself."""

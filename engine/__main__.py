@@ -92,6 +92,7 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         token_budget=arguments.token_budget,
         step_target_ms=arguments.step_target_ms,
         encoders=arguments.encoders,
+        encoder_weights=arguments.encoder_weights,
         encoder_budget_tokens=arguments.encoder_budget_tokens,
         encoded_together=arguments.encoded_together,
         encoder_target_ms=arguments.encoder_target_ms,
@@ -239,6 +240,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--step-target-ms", type=float, default=0.0, help=target)
     where = "where a model directory encodes pictures: beside the steps, or within them"
     parser.add_argument("--encoders", default="beside", choices=("beside", "within"), help=where)
+    form = "int8: weights of a model directory's encoders in int8, calibrated when loaded"
+    parser.add_argument("--encoder-weights", default="auto", choices=("auto", "int8"), help=form)
     most = "tokens of the pictures in one batch of an encoder beside"
     parser.add_argument("--encoder-budget-tokens", type=int, default=4096, help=most)
     pictures = "pictures of one size in one batch of an encoder beside"

@@ -37,6 +37,7 @@ TRANSCRIBE = ("auto", "on", "off")
 TAILS = ("auto", "closed", "provisional")
 READINGS = ("auto", "off")
 ENCODERS = ("beside", "within")
+ENCODER_WEIGHTS = ("auto", "int8")
 
 
 def usable_cores() -> int:
@@ -67,6 +68,8 @@ class EngineConfig:
             `token_budget`; 0: always the whole budget.
         encoders: where a model directory encodes pictures: "beside" the engine's steps, in a thread
             of its own, so that other sessions go on, or "within" them.
+        encoder_weights: form of a model directory's encoders: "auto" (as `weights`, but never int8)
+            or "int8", on the native kernels, calibrated when they are loaded.
         encoder_budget_tokens, encoded_together: tokens and pictures of one batch of an encoder
             beside; pictures of a batch have one size. The budget bounds its memory. On a CPU a
             batch takes the sum of its parts' times.
@@ -109,6 +112,7 @@ class EngineConfig:
     token_budget: int = 64
     step_target_ms: float = 0.0
     encoders: str = "within"
+    encoder_weights: str = "auto"
     encoder_budget_tokens: int = 4096
     encoded_together: int = 1
     encoder_target_ms: float = 0.0
@@ -152,6 +156,9 @@ class EngineConfig:
             raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
         if self.reading not in READINGS:
             raise BadSettings("reading", f"one of {', '.join(READINGS)}", self.reading)
+        if self.encoder_weights not in ENCODER_WEIGHTS:
+            expected = f"one of {', '.join(ENCODER_WEIGHTS)}"
+            raise BadSettings("encoder_weights", expected, self.encoder_weights)
         if self.encoders not in ENCODERS:
             raise BadSettings("encoders", f"one of {', '.join(ENCODERS)}", self.encoders)
         if self.transcribe not in TRANSCRIBE:

@@ -39,6 +39,7 @@ class Loading:
     progress: Progress = lambda done, total: None
     tensors: Callable[[ModelDirectory, Rename], Tensors] | None = None  # in place of the files'
     build: Build = in_torch  # what runs the decoder
+    int8_encoders: bool = False
 
     def take(self, directory: ModelDirectory, rename: Rename) -> Tensors:
         """A directory's tensors by our modules' names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.engine.decoder.layers import Linear
+from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.errors import UnsupportedModel
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Tensors
@@ -35,6 +35,6 @@ def layers_run(config: Config, layers: int, default: int = -1) -> int:
     return at if at >= 0 else layers + 1 + at
 
 
-def _linear(tensors: Tensors, name: str, rows: int, cols: int, bias: bool) -> Linear:
+def _linear(tensors: Tensors, name: str, rows: int, cols: int, bias: bool) -> Projection:
     weight = tensors.take(f"{name}.weight", rows, cols)
-    return Linear(weight, tensors.take(f"{name}.bias", rows) if bias else None)
+    return projection(weight, tensors.take(f"{name}.bias", rows) if bias else None)

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.engine.decoder.layers import Linear, RmsNorm, attend, rotate
+from headstart.engine.decoder.layers import RmsNorm, attend, rotate
+from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 
 EPS = 1e-5
@@ -36,14 +37,14 @@ class PixtralSizes:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
     norm1: RmsNorm
-    q: Linear
-    k: Linear
-    v: Linear
-    out: Linear
+    q: Projection
+    k: Projection
+    v: Projection
+    out: Projection
     norm2: RmsNorm
-    gate: Linear
-    up: Linear
-    down: Linear
+    gate: Projection
+    up: Projection
+    down: Projection
 
 
 class PixtralTower:
@@ -53,7 +54,7 @@ class PixtralTower:
         """`layers`: number of the encoder's layers to run. Raises `BadWeights`."""
         self.sizes = sizes
         patch = (sizes.width, 3, sizes.patch_px, sizes.patch_px)
-        self._patch = Linear(tensors.take("patch_conv.weight", *patch).flatten(1))
+        self._patch = projection(tensors.take("patch_conv.weight", *patch).flatten(1))
         self._norm = RmsNorm(tensors.take("ln_pre.weight", sizes.width), EPS)
         self._activation = ACTIVATIONS[sizes.activation]
         self._layers = [_layer(tensors, f"transformer.layers.{i}.", sizes) for i in range(layers)]
@@ -104,8 +105,8 @@ def fit_edge(height: int, width: int, longest_px: int, patch_px: int) -> tuple[i
 def _layer(tensors: Tensors, prefix: str, sizes: PixtralSizes) -> _Layer:
     width, ffn = sizes.width, sizes.ffn
 
-    def linear(name: str, rows: int, cols: int) -> Linear:
-        return Linear(tensors.take(f"{prefix}{name}.weight", rows, cols))
+    def linear(name: str, rows: int, cols: int) -> Projection:
+        return projection(tensors.take(f"{prefix}{name}.weight", rows, cols))
 
     def norm(name: str) -> RmsNorm:
         return RmsNorm(tensors.take(f"{prefix}{name}.weight", width), EPS)

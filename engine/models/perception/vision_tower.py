@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.engine.decoder.layers import LayerNorm, Linear, RmsNorm, attend_in_groups, rotate
+from headstart.engine.decoder.layers import LayerNorm, RmsNorm, attend_in_groups, rotate
+from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.audio_tower import layer_norm
 
@@ -56,10 +57,10 @@ class VisionTowerSizes:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
     norm1: Norm
-    q: Linear
-    k: Linear
-    v: Linear
-    proj: Linear
+    q: Projection
+    k: Projection
+    v: Projection
+    proj: Projection
     norm2: Norm
     mlp: Callable[[Tensor], Tensor]
 
@@ -79,7 +80,7 @@ class VisionTower:
         """Raises `BadWeights`."""
         self.sizes = sizes
         patch = (sizes.width, 3, sizes.frames, sizes.patch_px, sizes.patch_px)
-        self._patch = Linear(tensors.take("patch_embed.proj.weight", *patch).flatten(1))
+        self._patch = projection(tensors.take("patch_embed.proj.weight", *patch).flatten(1))
         old = generation is Generation.QWEN2_VL
         fused = generation is not Generation.QWEN2_5_OMNI
         build = _vl_block if old else partial(_gated_block, fused=fused)
@@ -164,14 +165,15 @@ def window_order(rows: int, columns: int, window: int, cell: int) -> Windows:
     return Windows(torch.cat(parts), tuple(len(part) * cell for part in parts))
 
 
-def _linear(tensors: Tensors, name: str, rows: int, cols: int) -> Linear:
-    return Linear(tensors.take(f"{name}.weight", rows, cols), tensors.take(f"{name}.bias", rows))
+def _linear(tensors: Tensors, name: str, rows: int, cols: int) -> Projection:
+    weight = tensors.take(f"{name}.weight", rows, cols)
+    return projection(weight, tensors.take(f"{name}.bias", rows))
 
 
-def _fused_qkv(tensors: Tensors, prefix: str, width: int) -> Iterator[Linear]:
+def _fused_qkv(tensors: Tensors, prefix: str, width: int) -> Iterator[Projection]:
     weights = tensors.take(f"{prefix}attn.qkv.weight", 3 * width, width).chunk(3)
     biases = tensors.take(f"{prefix}attn.qkv.bias", 3 * width).chunk(3)
-    return (Linear(weight, bias) for weight, bias in zip(weights, biases, strict=True))
+    return (projection(weight, bias) for weight, bias in zip(weights, biases, strict=True))
 
 
 def _gated_block(tensors: Tensors, prefix: str, sizes: VisionTowerSizes, fused: bool) -> _Block:
