@@ -7,7 +7,7 @@ not). Session "teller" decodes; after BEFORE tokens session "viewer" shows PICTU
 "beside", and beside with their weights in int8.
 
 Keys: ratio (the longest wait of the teller's next token, within ÷ beside), and for each of
-`within`, `beside`, `int8`: wait_ms_max (that wait, while the viewer's question is open), wait_ms_p50,
+`within`, `beside`, `int8`: wait_ms_max and wait_ms_p50 (while the viewer's question is open),
 wait_ms_before (p50 of BEFORE tokens), step_ms_max (the longest step), steps_max (the most steps
 between two of the teller's tokens), viewer_ms (from the question to its first token), teller_tokens
 (decoded meanwhile), encode_ms (one picture by itself). Medians over `repeats`. encode_ratio

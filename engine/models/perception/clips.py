@@ -131,6 +131,21 @@ def encode_picture(model: StreamModel, frame: VideoFrame, *, live: bool) -> Pict
     return PictureFeatures([(unit, model.project(unit.features, Modality.IMAGE)) for unit in units])
 
 
+def encode_pictures(
+    model: StreamModel, frames: Sequence[VideoFrame], *, live: bool
+) -> list[PictureFeatures]:
+    """Several pictures of one size. Live frames that are units by themselves are encoded as one
+    clip, which a family may stack."""
+    seen = model.spec.vision
+    if not live or len(frames) == 1 or seen is None or seen.frames_per_unit > 1:
+        return [encode_picture(model, frame, live=live) for frame in frames]
+    units, _ = model.encode_frames(frames, model.open_frames(), True)
+    assert len(units) == len(frames)
+    return [
+        PictureFeatures([(unit, model.project(unit.features, Modality.IMAGE))]) for unit in units
+    ]
+
+
 def intern_picture(model: StreamModel, soft: SoftTokens, picture: PictureFeatures) -> list[int]:
     """The token ids of a picture in `soft`."""
     if picture.still is not None:

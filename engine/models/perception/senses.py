@@ -15,7 +15,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.perception.clips import (
     ClipEncoder,
     PictureFeatures,
-    encode_picture,
+    encode_pictures,
     intern_picture,
 )
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy, VideoFrame
@@ -107,7 +107,8 @@ class ModelImageEncoder:
 
     def features(self, images: Sequence[Image], *, live: bool) -> list[PictureFeatures]:
         """Raises `UnsupportedInput` if the model cannot see."""
-        return [encode_picture(self._model, _frame(image, 0.0), live=live) for image in images]
+        frames = [_frame(image, 0.0) for image in images]
+        return encode_pictures(self._model, frames, live=live)
 
     def view(self, features: PictureFeatures, image: Image, stream: Stream) -> View:
         seen = intern_picture(self._model, stream.soft, features)
