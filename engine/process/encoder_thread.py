@@ -27,7 +27,8 @@ from headstart.engine.scheduling.encode_queue import EncodeQueue
 
 log = logging.getLogger("headstart.engine")
 
-_LOWER_PRIORITY = 10  # nice levels below the engine's
+_LOWER_PRIORITY = 5  # nice levels below the engine: a quarter of a core that both want
+_CLOSE_S = 5.0  # a large picture of a large model takes longer
 
 
 class SplitEncoder(Protocol):
@@ -149,8 +150,11 @@ class EncoderThread:
             self._closing = True
             self._queue.clear()
             self._changed.notify()
-        self._thread.join()
-        os.close(self._wake)
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            log.warning("the encoder is at work on a picture; it ends with the process")
+        else:
+            os.close(self._wake)
 
     # --- the other thread ------------------------------------------------------------------------
 

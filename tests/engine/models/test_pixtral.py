@@ -359,6 +359,8 @@ def test_a_picture_in_a_conversation_is_answered(tmp_path: Path) -> None:
     assert source is not None
     engine, info = assemble_source(source, config, events.append, lambda *told: None)
     assert info.frame == api.PictureSize(pixels=256 * 256)
+    warmed = [event for event in events if isinstance(event, api.Finished)]
+    assert [event.usage.input_image for event in warmed] == [72]  # 8 rows of 8, and their ends
     engine.receive(api.Open("s", "Be brief."))
     pictures = [still(50, 90, seed) for seed in range(2)]
     for turn, picture in enumerate(pictures, 1):

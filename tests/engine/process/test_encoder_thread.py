@@ -184,4 +184,4 @@ def test_it_is_below_the_engine(caplog: pytest.LogCaptureFixture) -> None:
         rig.encoder.may.release(100)
         rig.until_done(rig.begin(picture(1)))
         rig.thread.close()
-    assert found[0] == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 10) or caplog.text
+    assert found[0] == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5) or caplog.text
