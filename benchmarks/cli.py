@@ -117,6 +117,14 @@ def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> 
 
 
 @app.command()
+def encoders(repeats: int = Repeats, as_json: bool = Json) -> None:
+    """How long pictures of one session hold up another's answer, encoded within steps or beside."""
+    from headstart.benchmarks import encoders as benchmark
+
+    benchmark.run(repeats, as_json=as_json)
+
+
+@app.command()
 def wer(
     clips: Path = Clips,
     chunk_ms: int = typer.Option(500, min=20, max=5000, help="length of audio chunks, ms"),

@@ -89,6 +89,13 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
+        token_budget=arguments.token_budget,
+        step_target_ms=arguments.step_target_ms,
+        encoders=arguments.encoders,
+        encoder_weights=arguments.encoder_weights,
+        encoder_budget_tokens=arguments.encoder_budget_tokens,
+        encoded_together=arguments.encoded_together,
+        encoder_target_ms=arguments.encoder_target_ms,
         prefix_sharing=not arguments.no_prefix_sharing,
         weights=arguments.weights,
         size=arguments.size,
@@ -227,6 +234,20 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
     batch = "sessions whose audio shares one recogniser pass"
     parser.add_argument("--heard-together", type=int, default=1, help=batch)
+    budget = "tokens that the decoder takes per step"
+    parser.add_argument("--token-budget", type=int, default=64, help=budget)
+    target = "duration to keep steps near, by fewer tokens than the budget; 0: none"
+    parser.add_argument("--step-target-ms", type=float, default=0.0, help=target)
+    where = "where a model directory encodes pictures: beside the steps, or within them"
+    parser.add_argument("--encoders", default="beside", choices=("beside", "within"), help=where)
+    form = "int8: weights of a model directory's encoders in int8, calibrated when loaded"
+    parser.add_argument("--encoder-weights", default="auto", choices=("auto", "int8"), help=form)
+    most = "tokens of the pictures in one batch of an encoder beside"
+    parser.add_argument("--encoder-budget-tokens", type=int, default=4096, help=most)
+    pictures = "pictures of one size in one batch of an encoder beside"
+    parser.add_argument("--encoded-together", type=int, default=1, help=pictures)
+    near = "duration to keep such batches near, by fewer pictures; 0: none"
+    parser.add_argument("--encoder-target-ms", type=float, default=0.0, help=near)
     return parser.parse_args()
 
 

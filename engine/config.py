@@ -19,6 +19,8 @@ _COUNTS = (
     "token_budget",
     "heard_together",
     "ears_sessions",
+    "encoder_budget_tokens",
+    "encoded_together",
 )
 LONGEST_CHUNK_MS = 2000
 _AT_LEAST_0 = (
@@ -27,11 +29,15 @@ _AT_LEAST_0 = (
     "offload_bytes",
     "idle_after_s",
     "turn_tokens",
+    "step_target_ms",
+    "encoder_target_ms",
 )
 WEIGHTS = ("auto", "bf16", "fp32", "int8", "dummy")
 TRANSCRIBE = ("auto", "on", "off")
 TAILS = ("auto", "closed", "provisional")
 READINGS = ("auto", "off")
+ENCODERS = ("beside", "within")
+ENCODER_WEIGHTS = ("auto", "int8")
 
 
 def usable_cores() -> int:
@@ -58,6 +64,17 @@ class EngineConfig:
         heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
             (docs/hearing.md); a processor that is otherwise idle gains from more.
+        step_target_ms: duration to keep steps within 20 % of, by taking fewer tokens than
+            `token_budget`; 0: always the whole budget.
+        encoders: where a model directory encodes pictures: "beside" the engine's steps, in a thread
+            of its own, so that other sessions go on, or "within" them.
+        encoder_weights: form of a model directory's encoders: "auto" (as `weights`, but never int8)
+            or "int8", on the native kernels, calibrated when they are loaded.
+        encoder_budget_tokens, encoded_together: tokens and pictures of one batch of an encoder
+            beside; pictures of a batch have one size. The budget bounds its memory. On a CPU a
+            batch takes the sum of its parts' times.
+        encoder_target_ms: duration to keep such batches within 20 % of, by taking fewer pictures
+            than `encoded_together`; 0: always so many, if they are there.
         threads: cores the native kernels and torch may use.
         prefix_cache_share: maximum share of the pool that keeps K/V without a holder, for later
             sessions with the same prefix.
@@ -93,6 +110,12 @@ class EngineConfig:
     block_size: int = 16
     max_context_tokens: int = 8192
     token_budget: int = 64
+    step_target_ms: float = 0.0
+    encoders: str = "within"
+    encoder_weights: str = "auto"
+    encoder_budget_tokens: int = 4096
+    encoded_together: int = 1
+    encoder_target_ms: float = 0.0
     heard_together: int = 1
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
@@ -133,6 +156,11 @@ class EngineConfig:
             raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
         if self.reading not in READINGS:
             raise BadSettings("reading", f"one of {', '.join(READINGS)}", self.reading)
+        if self.encoder_weights not in ENCODER_WEIGHTS:
+            expected = f"one of {', '.join(ENCODER_WEIGHTS)}"
+            raise BadSettings("encoder_weights", expected, self.encoder_weights)
+        if self.encoders not in ENCODERS:
+            raise BadSettings("encoders", f"one of {', '.join(ENCODERS)}", self.encoders)
         if self.transcribe not in TRANSCRIBE:
             raise BadSettings("transcribe", f"one of {', '.join(TRANSCRIBE)}", self.transcribe)
         if self.backend not in BACKENDS:

@@ -7,6 +7,10 @@ answer waits for at most one recogniser pass, and recognition for at most one de
 of up to `heard_together` sessions that wait at the same time share one pass, unless an answer is
 being decoded.
 
+Pictures may be encoded beside the steps (`headstart.engine.interfaces.PictureEncoding`). Then two
+kinds of sessions wait in two queues: those whose next command needs a picture encoded, in the
+encoder's, by its own budget; all others here. Neither holds up the other.
+
 Under overload, in this order: answers and final passes go first; a session's late chunks are
 recognised together (`engine.session.command_queue`); tentative words are not prefilled
 (`headstart.engine.session.utterance`). For lack of memory, see
@@ -24,7 +28,7 @@ from typing import Protocol
 from headstart.engine import api
 from headstart.engine.chat.accounting import KvAccounting
 from headstart.engine.errors import EngineError, SessionRefused, UnknownSession
-from headstart.engine.interfaces import ModelServices
+from headstart.engine.interfaces import EncodedPicture, ModelServices
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
@@ -150,8 +154,18 @@ class Engine:
                 self._session(command.session).cancel(command.generation)
             case _:
                 now_ns = self.parts.clock()
-                self._session(command.session).commands.push(command, now_ns)
+                waiting = self._session(command.session).commands.push(command, now_ns)
+                waiting.encoding = self._begin_encoding(command, waiting.due_ns)
                 self._admission.touch(command.session, now_ns)
+
+    def _begin_encoding(self, command: api.Command, due_ns: int) -> list[EncodedPicture]:
+        """Begin to encode a command's pictures beside the steps."""
+        encoding = self.parts.services.encoding
+        if encoding is None or self.sessions[command.session].conversation.only_hears:
+            return []
+        images, live = _pictures(command), isinstance(command, api.Frame)
+        begun = [encoding.begin(image, command.session, due_ns, live=live) for image in images]
+        return [picture for picture in begun if picture is not None]
 
     def _open(self, command: api.Open) -> None:
         """Open a session. A name that is open already starts over: the gateway has lost it."""
@@ -182,6 +196,8 @@ class Engine:
             session.drop_speculation()
             self._gone = self._gone.plus(session)
             session.close()
+            if self.parts.services.encoding is not None:
+                self.parts.services.encoding.forget(name)
             self._admission.remove(name)
             self.parts.backend.remove(name)
 
@@ -200,8 +216,9 @@ class Engine:
     def close(self) -> None:
         """Close all sessions, and what they were served by."""
         self.close_sessions()
-        if self.parts.services.reader is not None:
-            self.parts.services.reader.close()
+        for beside in (self.parts.services.reader, self.parts.services.encoding):
+            if beside is not None:
+                beside.close()
         self.parts.backend.close()
 
     # --- work ------------------------------------------------------------------------------------
@@ -210,6 +227,8 @@ class Engine:
         """Run one step. False if there was nothing to do."""
         began_ns = self.parts.clock()
         self._served.clear()
+        if self.parts.services.encoding is not None:
+            self.parts.services.encoding.collect()
         worked = self._take_readings()
         worked |= self._carry_out_commands()
         work = self.parts.backend.step(list(self.sessions.values()))
@@ -248,9 +267,14 @@ class Engine:
     def wake_fds(self) -> tuple[int, ...]:
         """File descriptors that are readable when `step` has something to do that no command
         brought."""
-        reader = self.parts.services.reader
-        found = (self.parts.backend.fileno(), None if reader is None else reader.fileno())
+        beside = (self.parts.services.reader, self.parts.services.encoding)
+        found = [self.parts.backend.fileno(), *(each.fileno() for each in beside if each)]
         return tuple(fd for fd in found if fd is not None)
+
+    @property
+    def is_encoding(self) -> bool:
+        """Whether all that a session waits for is a picture to be encoded."""
+        return any(session.commands.is_blocked for session in self.sessions.values())
 
     @property
     def is_reading(self) -> bool:
@@ -327,7 +351,8 @@ class Engine:
 
     def _ready(self) -> list[Session]:
         """Sessions with a command that can be carried out now."""
-        return [s for s in self.sessions.values() if s.commands and not s.waits_for_reading()]
+        ready = (s for s in self.sessions.values() if s.commands and not s.commands.is_blocked)
+        return [session for session in ready if not session.waits_for_reading()]
 
     def _carry_out_commands(self) -> bool:
         """Carry out commands by deadline, up to and including the first heavy one."""
@@ -347,6 +372,8 @@ class Engine:
                 waiting[0].run(command)
             except EngineError as error:
                 _report(self._emit, command, error)
+            if self.parts.services.encoding is not None:
+                self.parts.services.encoding.release(_pictures(command))
             self._report_consumed(waiting[0], api.picture_bytes(command))
             if isinstance(command, _HEAVY):
                 return True
@@ -393,6 +420,17 @@ class Engine:
                 session.add_recognition(batch, words, began_ns, batch.samples / total_samples)
             except EngineError as error:
                 session.report(error, about="audio")
+
+
+def _pictures(command: api.Command) -> list[api.Image]:
+    """The pictures that a command brings to the image encoder."""
+    match command:
+        case api.Frame():
+            return [command.image]
+        case api.AddItem():
+            return [part for part in command.item.parts if isinstance(part, api.Image)]
+        case _:
+            return []
 
 
 def _report(emit: Emit, command: api.Command, error: EngineError) -> None:

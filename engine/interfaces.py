@@ -6,7 +6,7 @@ scripted ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
@@ -111,6 +111,43 @@ class ImageEncoder(Protocol):
         ...
 
 
+class EncodedPicture(Protocol):
+    """A picture that is being encoded, or has been."""
+
+    @property
+    def done(self) -> bool:
+        """Set by the `PictureEncoding`'s methods only, so on the engine's thread."""
+        ...
+
+
+class PictureEncoding(Protocol):
+    """Encodes pictures beside the engine's steps, for the `ImageEncoder` that takes them then.
+    Never waits."""
+
+    def begin(self, image: Image, owner: str, due_ns: int, *, live: bool) -> EncodedPicture | None:
+        """Begin to encode a picture of the session `owner`. None for one that is encoded when it
+        is taken: at once, or because too many wait."""
+        ...
+
+    def collect(self) -> None:
+        """Mark what has been encoded since as done."""
+        ...
+
+    def release(self, images: Iterable[Image]) -> None:
+        """The command that brought these is done, with or without them."""
+        ...
+
+    def forget(self, owner: str) -> None:
+        """Drop the pictures of a session that is closed."""
+        ...
+
+    def fileno(self) -> int:
+        """A file descriptor that is readable while there is something to collect."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Look(IntEnum):
     """How closely a question asks to look at what is written in a picture."""
 
@@ -211,3 +248,4 @@ class ModelServices:
     stop_ids: frozenset[int]
     kv_bytes_per_token: int
     reader: PictureReader | None = None  # None: a model that reads by itself, or nobody does
+    encoding: PictureEncoding | None = None  # None: pictures are encoded within a step

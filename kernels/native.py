@@ -276,9 +276,20 @@ def set_threads(count: int | None) -> None:
     _chosen_threads = count
 
 
+_here = threading.local()
+
+
+def limit_threads_here(count: int) -> None:
+    """Let kernels that this thread calls run on at most so many threads. With 1 they leave the pool
+    to whoever calls from other threads."""
+    assert count > 0
+    _here.most = count
+
+
 def threads() -> int:
     """Number of threads a kernel runs on."""
-    return _chosen_threads or torch.get_num_threads()
+    chosen = _chosen_threads or torch.get_num_threads()
+    return min(chosen, getattr(_here, "most", chosen))
 
 
 def require(tensor: Tensor, name: str, shape: tuple[int | None, ...], *dtypes: torch.dtype) -> None:

@@ -103,6 +103,7 @@ class LocalBackend:
         began_ns = self._clock()
         result = self.runner.step(plan)
         ended_ns = self._clock()
+        self._scheduler.observe(plan, ended_ns - began_ns)
         in_step = {work.stream for work in plan.works}
         for session in sessions:
             if session.stream in in_step:

@@ -116,7 +116,10 @@ def _drop_emptied_items(keep: KeptMask, rendered: RenderedPrompt) -> None:
             for i in set(range(alive[0], last + 1)) - set(alive):
                 keep[items[i].lead : items[i].end] = False
         else:
-            keep[items[first].lead : _next_lead(rendered, last)] = False
+            # A message that the system prompt has opened is closed all the same.
+            closed = rendered.opened and first == 0
+            end = items[last].end if closed else _next_lead(rendered, last)
+            keep[items[first].lead : end] = False
         first = last + 1
 
 
@@ -152,7 +155,8 @@ def _drop_oldest(
         if i and not item.joined and entry.role is not Role.ASSISTANT
     ]
     for turn in turns:
-        keep[sink : items[turn].lead] = False
+        # Where the system prompt opens the first message, this one's own opening goes too.
+        keep[sink : items[turn].content if rendered.opened else items[turn].lead] = False
         if fits(items[turn].lead, window.retained):
             return
     last = turns[-1] if turns else 0

@@ -58,7 +58,19 @@ class Chat(Protocol):
     def assistant_close(self) -> Sequence[int]: ...
     @property
     def call_beginnings(self) -> frozenset[int]: ...
-    def system(self, text: str, tools: Sequence[Tool] = ()) -> Sequence[int]: ...
+    @property
+    def system_opens_user(self) -> bool:
+        """Whether `system` leaves a user message open, which the first user's text continues."""
+        ...
+
+    def system(self, text: str, tools: Sequence[Tool] = ()) -> Sequence[int]:
+        """The system message that begins a conversation."""
+        ...
+
+    def later_system(self, text: str, tools: Sequence[Tool] = ()) -> Sequence[int]:
+        """A system message inside of a conversation."""
+        ...
+
     def call(self, name: str, arguments: str) -> Sequence[int]: ...
     def call_opening(self, tool: Tool | None = None) -> Sequence[int]: ...
     def result(self, output: str) -> Sequence[int]: ...
@@ -87,11 +99,16 @@ class RenderedItem:
 
 @dataclass(slots=True)
 class RenderedPrompt:
-    """A conversation as tokens, with each token's modality and the entries' locations."""
+    """A conversation as tokens, with each token's modality and the entries' locations.
+
+    `opened`: the system prompt opened the first user message, so that the first entry has no
+    opening of its own.
+    """
 
     ids: list[int] = field(default_factory=list)
     kinds: bytearray = field(default_factory=bytearray)
     items: list[RenderedItem] = field(default_factory=list)
+    opened: bool = False
 
     def extend(self, ids: Sequence[int], kind: Modality = Modality.TEXT) -> None:
         self.ids.extend(ids)
@@ -127,13 +144,17 @@ def render(
     out.extend(system)
     opening = {Role.USER: chat.user_open, Role.ASSISTANT: chat.assistant_open, Role.SYSTEM: ()}
     closing = {Role.USER: chat.user_close, Role.ASSISTANT: chat.assistant_close, Role.SYSTEM: ()}
-    speaker = Role.SYSTEM
+    out.opened = chat.system_opens_user and bool(system)
+    speaker = Role.USER if out.opened else Role.SYSTEM
     for entry in entries:
+        first = out.opened and not out.items
         joined = entry.role is speaker and (speaker is Role.USER or entry.continues)
         if not joined:
             out.extend(closing[speaker])
         lead = len(out.ids)
-        out.extend(separator.ids if joined else opening[entry.role])
+        if not (first and joined):
+            out.extend(separator.ids if joined else opening[entry.role])
+        joined = joined and not first
         speaker = entry.role
         out.add(entry, lead, joined=joined)
     if answer_next or speaker is Role.ASSISTANT:

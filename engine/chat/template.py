@@ -6,6 +6,12 @@ texts; the strings between sentinels are the pieces. Once, the joined pieces are
 the template's own rendering.
 
     system(text)   user_open  ...  user_close assistant_open  ...  assistant_close   user_open ...
+
+Mistral's templates have no system message: they put its text into the *last* user message, which
+would change with every turn, and with it all that is cached. Here it opens the first one, and stays
+there; of one turn, that is the template's own rendering.
+
+    system(text)   ...  user_close assistant_open  ...  assistant_close   user_open ...
 """
 
 from __future__ import annotations
@@ -30,7 +36,8 @@ _SYSTEM, _USER, _ASSISTANT, _USER_2 = "SENTINELsys", "SENTINELone", "SENTINELtwo
 
 @dataclass(frozen=True, slots=True)
 class ChatPieces:
-    """The template's own strings."""
+    """The template's own strings. `system_opens_user`: `system_open` also opens a user message,
+    which the first user's text continues."""
 
     system_open: str
     system_close: str
@@ -38,6 +45,7 @@ class ChatPieces:
     user_close: str
     assistant_open: str
     assistant_close: str
+    system_opens_user: bool = False
 
 
 class ChatFormat:
@@ -56,6 +64,7 @@ class ChatFormat:
         self._tokenizer = tokenizer
         self._system_open = _own(tokenizer, pieces.system_open)
         self._system_close = _own(tokenizer, pieces.system_close)
+        self.system_opens_user = pieces.system_opens_user
         self.user_open = _own(tokenizer, pieces.user_open)
         self.user_close = _own(tokenizer, pieces.user_close)
         self.assistant_open = _own(tokenizer, pieces.assistant_open)
@@ -83,7 +92,10 @@ class ChatFormat:
         try:
             template = _environment().from_string(source)
             pieces = _take_apart(template, names)
-            whole = _render(template, names, _conversation("Be brief.", "Hi.", "Hello!", "Bye."))
+            texts = ("Be brief.", "Hi.", "Hello!", "Bye.")
+            whole = _render(template, names, _conversation(*texts))
+            if pieces.system_opens_user:
+                whole = _rendered_with_system_first(template, names, pieces, texts)
         except jinja2.TemplateError as error:
             raise BadWeights(path, "chat template", "one that renders", str(error)) from error
         except ValueError as error:
@@ -91,9 +103,10 @@ class ChatFormat:
                 path, "chat template", "texts set between fixed strings", str(error)
             ) from error
         chat = cls(pieces, tokenizer, tool_format_of(template, names))
+        first = chat.user("Hi.")[len(chat.user_open) if chat.system_opens_user else 0 :]
         joined = [
             *chat.system("Be brief."),
-            *chat.user("Hi."),
+            *first,
             *chat.assistant("Hello!"),
             *chat.user_open,
             *tokenizer.encode("Bye."),
@@ -105,9 +118,23 @@ class ChatFormat:
         return chat
 
     def system(self, text: str, tools: Sequence[Tool] = ()) -> tuple[int, ...]:
-        """A system message, with the definitions of `tools`."""
+        """The system message that begins a conversation, with the definitions of `tools`."""
         said = self.tools.system(self._tokenizer, text, tools)
+        if not self.system_opens_user:
+            return (*self._system_open, *said, *self._system_close)
+        if not text and not tools:
+            return self._system_open
+        if not tools:  # a template's plain letters behind a text may share a token with it
+            said = self._tokenizer.encode(text + self.pieces.system_close)
+            return (*self._system_open, *said)
         return (*self._system_open, *said, *self._system_close)
+
+    def later_system(self, text: str, tools: Sequence[Tool] = ()) -> tuple[int, ...]:
+        """A system message inside of a conversation; a user's of its own if there are no others."""
+        if not self.system_opens_user:
+            return self.system(text, tools)
+        said = self.tools.system(self._tokenizer, text, tools)
+        return (*self.user_open, *said, *self.user_close)
 
     @property
     def call_beginnings(self) -> frozenset[int]:
@@ -179,6 +206,8 @@ def _render(
 
 def _take_apart(template: jinja2.Template, names: dict[str, str]) -> ChatPieces:
     """Split a template. Raises `ValueError` if a text is not rendered exactly once."""
+    if _system_opens_user(template, names):
+        return _take_apart_without_system(template, names)
     whole = _render(template, names, _conversation(_SYSTEM, _USER, _ASSISTANT, _USER_2))
     system_open, rest = _cut(whole, _SYSTEM)
     system_close_user_open, rest = _cut(rest, _USER)
@@ -201,6 +230,51 @@ def _take_apart(template: jinja2.Template, names: dict[str, str]) -> ChatPieces:
         assistant_open=turn_suffix.removeprefix(user_close),
         assistant_close=assistant_close_user_open.removesuffix(user_open),
     )
+
+
+def _system_opens_user(template: jinja2.Template, names: dict[str, str]) -> bool:
+    """Whether a system message's text is rendered into the last user message."""
+    whole = _render(template, names, _conversation(_SYSTEM, _USER, _ASSISTANT, _USER_2))
+    return -1 < whole.find(_ASSISTANT) < whole.find(_SYSTEM)
+
+
+def _take_apart_without_system(template: jinja2.Template, names: dict[str, str]) -> ChatPieces:
+    """Split a template whose user messages take the system message's text."""
+    talk = _conversation(_SYSTEM, _USER, _ASSISTANT, _USER_2)[1:]
+    first_open, rest = _cut(_render(template, names, talk), _USER)
+    user_close_assistant_open, rest = _cut(rest, _ASSISTANT)
+    assistant_close_user_open, turn_suffix = _cut(rest, _USER_2)
+    _, user_close = _cut(_render(template, names, talk[:1], False), _USER)
+    user_open = first_open.removeprefix(names["bos_token"])
+    turn = _render(template, names, _conversation(_SYSTEM, _USER))
+    system_open, rest = _cut(turn, _SYSTEM)
+    system_close, suffix = _cut(rest, _USER)
+    if not user_close_assistant_open == turn_suffix == suffix:
+        raise ValueError(f"{user_close_assistant_open!r} in the middle, {turn_suffix!r} at the end")
+    if not assistant_close_user_open.endswith(user_open):
+        raise ValueError(f"{user_open!r} first, {assistant_close_user_open!r} later")
+    return ChatPieces(
+        system_open=system_open,
+        system_close=system_close,
+        user_open=user_open,
+        user_close=user_close,
+        assistant_open=turn_suffix.removeprefix(user_close),
+        assistant_close=assistant_close_user_open.removesuffix(user_open),
+        system_opens_user=True,
+    )
+
+
+def _rendered_with_system_first(
+    template: jinja2.Template, names: dict[str, str], pieces: ChatPieces, texts: Sequence[str]
+) -> str:
+    """The template's rendering of one turn with a system message, and of what follows it."""
+    system, *talk = _conversation(*texts)
+    turn = _render(template, names, [system, talk[0]])
+    plain = _render(template, names, talk)
+    before = _render(template, names, talk[:1])
+    if not plain.startswith(before):
+        raise ValueError(f"{before!r} first, {plain!r} later")
+    return turn + plain.removeprefix(before)
 
 
 def _cut(text: str, sentinel: str) -> tuple[str, str]:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from headstart.engine.asr.mel import MaxPolicy
 from headstart.engine.errors import UnsupportedModel
-from headstart.engine.models import composite, llava_onevision, qwen2_5_omni, qwen2_vl, text
+from headstart.engine.models import (
+    composite,
+    llava_onevision,
+    pixtral,
+    qwen2_5_omni,
+    qwen2_5_vl,
+    qwen2_vl,
+    text,
+)
 from headstart.engine.models.checkpoint.directory import Config, ModelDirectory, Rename
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.decoder.choice import Build, in_torch
@@ -30,6 +39,7 @@ class Loading:
     progress: Progress = lambda done, total: None
     tensors: Callable[[ModelDirectory, Rename], Tensors] | None = None  # in place of the files'
     build: Build = in_torch  # what runs the decoder
+    int8_encoders: bool = False
 
     def take(self, directory: ModelDirectory, rename: Rename) -> Tensors:
         """A directory's tensors by our modules' names."""
@@ -70,10 +80,9 @@ def _omni(directory: ModelDirectory, how: Loading) -> StreamModel:
     )
 
 
-def _vl(directory: ModelDirectory, how: Loading) -> StreamModel:
-    tensors = how.take(directory, qwen2_vl.our_name)
-    return qwen2_vl.Qwen2Vl(
-        tensors,
+def _vl(kind: type[qwen2_vl.Qwen2Vl], directory: ModelDirectory, how: Loading) -> StreamModel:
+    return kind(
+        how.take(directory, qwen2_vl.our_name),
         directory.config,
         answer_opening=how.answer_opening,
         preprocessor=_preprocessor(directory),
@@ -86,6 +95,17 @@ def _llava(directory: ModelDirectory, how: Loading) -> StreamModel:
     preprocessor = _preprocessor(directory)
     return llava_onevision.LlavaOnevision(
         tensors, directory.config, preprocessor=preprocessor, build=how.build
+    )
+
+
+def _pixtral(directory: ModelDirectory, how: Loading) -> StreamModel:
+    pixtral.vision_sizes(directory.config.part("vision_config"))  # before any tensor is looked for
+    return pixtral.Pixtral(
+        how.take(directory, pixtral.our_name),
+        directory.config,
+        rows=pixtral.row_tokens(directory.folder),
+        preprocessor=_preprocessor(directory),
+        build=how.build,
     )
 
 
@@ -117,8 +137,10 @@ def _preprocessor(directory: ModelDirectory) -> Config | None:
 FAMILIES: dict[str, Callable[[ModelDirectory, Loading], StreamModel]] = {
     qwen2_5_omni.FAMILY: _omni,
     f"{qwen2_5_omni.FAMILY}_thinker": _omni,
-    qwen2_vl.FAMILY: _vl,
+    qwen2_vl.FAMILY: partial(_vl, qwen2_vl.Qwen2Vl),
+    qwen2_5_vl.FAMILY: partial(_vl, qwen2_5_vl.Qwen25Vl),
     llava_onevision.FAMILY: _llava,
+    pixtral.MODEL_TYPE: _pixtral,
     composite.FAMILY: _composite,
     **dict.fromkeys(text.FAMILIES, _text),
 }

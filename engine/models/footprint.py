@@ -15,6 +15,7 @@ from headstart.engine.models.host_memory import available_bytes
 from headstart.engine.models.source import ModelSource
 
 _INT8_BYTES = 34 / 32  # per weight, with its share of a scale
+_IN_FLOAT = ("position_embedding.weight", "conv1.weight", "conv2.weight")  # of int8 encoders
 # Beside weights and K/V: libraries, activations of the largest step, quantisation buffers.
 OVERHEAD_BYTES = 1 << 30
 
@@ -25,6 +26,7 @@ class SizeCounter:
 
     dtype: torch.dtype
     int8: bool
+    int8_encoders: bool = False
     bytes: float = 0.0
 
     def has(self, name: str) -> bool:
@@ -35,7 +37,8 @@ class SizeCounter:
 
     def take(self, name: str, *shape: int) -> Tensor:
         decodes = name.startswith("decoder.") or name == "lm_head.weight"
-        each = _INT8_BYTES if self.int8 and decodes and len(shape) > 1 else self.dtype.itemsize
+        int8 = self.int8 if decodes else self.int8_encoders and not name.endswith(_IN_FLOAT)
+        each = _INT8_BYTES if int8 and len(shape) > 1 else self.dtype.itemsize
         self.bytes += math.prod(shape) * each
         return torch.empty(shape, dtype=self.dtype, device="meta")
 
@@ -43,7 +46,7 @@ class SizeCounter:
 def weights_bytes(source: ModelSource, how: Loading) -> int:
     """Memory of all weights loaded as `how` says. Raises as `source.load` does for a directory
     whose sizes cannot be read."""
-    measured = SizeCounter(how.dtype, int8=how.build is in_int8)
+    measured = SizeCounter(how.dtype, how.build is in_int8, how.int8_encoders)
     source.on(replace(how, build=in_torch), measured)
     return int(measured.bytes)
 

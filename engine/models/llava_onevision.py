@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.decoder.layers import Linear, compute_dtype
-from headstart.engine.errors import UnsupportedModel
+from headstart.engine.decoder.layers import compute_dtype
 from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
@@ -29,6 +28,7 @@ from headstart.engine.models.perception.interface import (
     VisionUnit,
 )
 from headstart.engine.models.perception.layouts import VideoLayout
+from headstart.engine.models.perception.llava_projector import LlavaProjector, layers_run
 from headstart.engine.models.perception.pixels import Normalisation, resize
 from headstart.engine.models.perception.siglip import Siglip, SiglipSizes
 from headstart.engine.models.text import TextModel
@@ -84,11 +84,10 @@ class LlavaOnevision(TextModel):
         """Raises `BadWeights` naming what is missing or misshapen."""
         super().__init__(tensors, config.part("text_config"), build)
         sizes = vision_sizes(config.part("vision_config"))
-        layers = _layers_run(config, sizes)
+        layers = layers_run(config, sizes.layers)
         self.tower = Siglip(Scope(tensors, "vision."), sizes, layers)
         hidden = self.spec.decoder.hidden
-        self._up = _linear(tensors, "projector.linear_1", hidden, sizes.width)
-        self._down = _linear(tensors, "projector.linear_2", hidden, hidden)
+        self._embedded = LlavaProjector(Scope(tensors, "projector."), sizes.width, hidden)
         newline = tensors.take("image_newline", hidden)
         self._newline = newline.to(compute_dtype(newline.dtype))[None]
         mean: tuple[float, ...] = _HALF
@@ -149,23 +148,5 @@ class LlavaOnevision(TextModel):
         """Tiles of a still, normalised: [1 + tiles, 3, image_px, image_px]."""
         return self._normalise(self.anyres.cut(picture.rgb))
 
-    def _embedded(self, features: Tensor) -> Tensor:
-        """[..., width] -> [..., hidden]."""
-        return self._down(F.gelu(self._up(features)))
-
     def clip_closing(self) -> Tensor:
         return self._newline
-
-
-def _linear(tensors: Tensors, name: str, rows: int, cols: int) -> Linear:
-    weight = tensors.take(f"{name}.weight", rows, cols)
-    return Linear(weight, tensors.take(f"{name}.bias", rows))
-
-
-def _layers_run(config: Config, sizes: SiglipSizes) -> int:
-    """Number of layers up to the one whose output is used."""
-    at = config.integer("vision_feature_layer", -1)
-    if config.text("vision_feature_select_strategy", "full") != "full":
-        got = config.text("vision_feature_select_strategy")
-        raise UnsupportedModel(config.path, "vision_feature_select_strategy", ["full"], got)
-    return at if at >= 0 else sizes.layers + 1 + at

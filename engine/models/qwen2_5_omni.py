@@ -25,7 +25,11 @@ from headstart.engine.models.perception.interface import (
 )
 from headstart.engine.models.perception.layouts import OmniLayout
 from headstart.engine.models.perception.tmrope import Delimiters, TmRope
-from headstart.engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
+from headstart.engine.models.perception.vision_tower import (
+    Generation,
+    VisionTower,
+    VisionTowerSizes,
+)
 
 FAMILY = "qwen2_5_omni"
 
@@ -103,7 +107,7 @@ class Qwen25Omni:
         audio, vision = audio_sizes(config.part("audio_config")), config.part("vision_config")
         self.audio_encoder = AudioTower(Scope(tensors, "audio."), audio, mel_policy)
         sizes = vision_sizes(vision)
-        tower = VisionTower(Scope(tensors, "vision."), sizes, omni=True)
+        tower = VisionTower(Scope(tensors, "vision."), sizes, Generation.QWEN2_5_OMNI)
         seen = vision_spec(sizes, preprocessor)
         self.vision = QwenVision(tower, seen, preprocessor)
         self.decoder = build(tensors, spec, rope_sections(text))

@@ -17,7 +17,11 @@ from headstart.engine.models.perception.frames import FrameState, QwenVision, vi
 from headstart.engine.models.perception.interface import ModelSpec, VideoFrame, VisionUnit
 from headstart.engine.models.perception.layouts import VideoLayout
 from headstart.engine.models.perception.tmrope import Delimiters, TmRope
-from headstart.engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
+from headstart.engine.models.perception.vision_tower import (
+    Generation,
+    VisionTower,
+    VisionTowerSizes,
+)
 from headstart.engine.models.text import TextModel
 
 FAMILY = "qwen2_vl"
@@ -54,6 +58,8 @@ def vision_sizes(vision: Config) -> VisionTowerSizes:
 class Qwen2Vl(TextModel):
     """`headstart.engine.models.perception.interface.StreamModel` with vision."""
 
+    family = FAMILY
+
     def __init__(
         self,
         tensors: Tensors,
@@ -65,19 +71,21 @@ class Qwen2Vl(TextModel):
     ) -> None:
         """Raises `BadWeights` naming what is missing or misshapen."""
         text = config.part("text_config") if "text_config" in config else config
-        spec = decoder_spec(text)
-        sizes = vision_sizes(config.part("vision_config"))
-        seen = vision_spec(sizes, preprocessor)
-        tower = VisionTower(Scope(tensors, "vision."), sizes, omni=False)
+        spec = decoder_spec(text, tied_default=config.flag("tie_word_embeddings", False))
+        tower = self._tower(Scope(tensors, "vision."), config.part("vision_config"))
+        seen = vision_spec(tower.sizes, preprocessor)
         self.vision = QwenVision(tower, seen, preprocessor)
         self.decoder = build(tensors, spec, rope_sections(text))
-        self.spec = ModelSpec(FAMILY, spec, vision=seen)
+        self.spec = ModelSpec(self.family, spec, vision=seen)
         self.delimiters = Delimiters(
             vision_bos=config.integer("vision_start_token_id", 151652),
             vision_eos=config.integer("vision_end_token_id", 151653),
             answer_opening=tuple(answer_opening),
         )
         self.layout = VideoLayout((self.delimiters.vision_bos,), (self.delimiters.vision_eos,))
+
+    def _tower(self, tensors: Tensors, vision: Config) -> VisionTower:
+        return VisionTower(tensors, vision_sizes(vision), Generation.QWEN2_VL)
 
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)

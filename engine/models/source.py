@@ -83,6 +83,7 @@ def loading_of(config: EngineConfig) -> Loading:
     return Loading(
         dtype=torch.float32 if form == "fp32" else torch.bfloat16,
         build=in_int8 if form == "int8" else in_torch,
+        int8_encoders=config.encoder_weights == "int8" and form != "fp32",
     )
 
 

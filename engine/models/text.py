@@ -25,7 +25,7 @@ from headstart.engine.models.perception.interface import (
 )
 from headstart.engine.models.perception.layouts import TokenRuns
 
-FAMILIES = ("qwen2", "llama")
+FAMILIES = ("qwen2", "llama", "mistral")
 
 
 def our_name(stored: str) -> str | None:
@@ -42,9 +42,13 @@ class NoLayout:
     def image(self, ids: Sequence[int]) -> TokenRuns:
         raise UnsupportedInput("this model", "pictures")
 
+    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+        raise UnsupportedInput("this model", "pictures")
+
 
 class TextModel:
-    """Llama or Qwen2 with plain positions (`engine.models.perception.interface.StreamModel`)."""
+    """Llama, Mistral or Qwen2 with plain positions: a `StreamModel`
+    (`engine.models.perception.interface`)."""
 
     layout: Any = NoLayout()
 

@@ -172,7 +172,7 @@ def _parts(
     )
     admission = admission_over(model.cache, model.pool, config)
     end = next(iter(model.chat.user_close), None)
-    scheduler = Scheduler(config.token_budget)
+    scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
     marks = model.tokenizer.mark_tokens()
     return EngineParts(
         services=services,

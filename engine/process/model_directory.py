@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from headstart.engine.asr.choice import Demand
 from headstart.engine.asr.chosen import ChosenRecognizer, load_best, load_recognizer
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
+from headstart.engine.decoder.projection import calibrate, int8_projections
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer
@@ -23,18 +25,25 @@ from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import Words
+from headstart.engine.models.families import Loading
 from headstart.engine.models.footprint import check_fits
 from headstart.engine.models.perception.captions import CaptionedRecognizer
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.picture_sizes import frame_size, still_size
+from headstart.engine.models.perception.samples import encode_samples
 from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
 from headstart.engine.models.source import ModelSource, loading_of
+from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
 from headstart.engine.process.warm_up import warm_up
 from headstart.engine.scheduling.admission import admission_over
+from headstart.engine.scheduling.batch_size import BatchSize
+from headstart.engine.scheduling.encode_queue import EncodeQueue
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
-from headstart.kernels.native import set_threads
+from headstart.kernels.native import limit_threads_here, set_threads
+
+log = logging.getLogger("headstart.engine")
 
 Report = Callable[[str, int, int], None]
 
@@ -66,7 +75,7 @@ def assemble_source(
     )
     weights_bytes = check_fits(source, how, config.kv_pool_bytes)
     with _one_thread():
-        model = source.load(how)
+        model = _loaded(source, how, report)
     spec = model.spec.decoder
     cache, pool = make_cache(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
@@ -93,6 +102,24 @@ def assemble_source(
         ears_reason=chosen.reason if chosen else "",
     )
     return engine, info
+
+
+def _loaded(source: ModelSource, how: Loading, report: Report) -> StreamModel:
+    if not how.int8_encoders:
+        return source.load(how)
+    with int8_projections() as made:
+        model = source.load(how)
+    report("calibration", 0, 0)
+    found = calibrate(made, partial(encode_samples, model))
+    log.info(
+        "encoders: %d of %d projections in int8 (%.2f %% off, at most %.2f), %d in float",
+        found.projections - found.in_float,
+        found.projections,
+        100 * found.error_mean,
+        100 * found.error_max,
+        found.in_float,
+    )
+    return model
 
 
 @contextlib.contextmanager
@@ -132,17 +159,23 @@ def _parts(
 ) -> EngineParts:
     vocab_size, reach = model.spec.decoder.vocab_size, model.spec.decoder.context_tokens
     cache, pool = memory
+    encoder: ModelImageEncoder | EncoderThread = ModelImageEncoder(model)
+    beside = None
+    if config.encoders == "beside" and model.spec.vision is not None:
+        encoder = beside = _encoder_thread(encoder, config)
     services = ModelServices(
         chat=words.chat,
         tokenizer=words.tokenizer,
         recognizer=recognizer,
-        image_encoder=ModelImageEncoder(model),
+        image_encoder=encoder,
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,
+        encoding=beside,
     )
     admission = admission_over(cache, pool, config)
-    runner, scheduler = Runner(model.decoder, cache), Scheduler(config.token_budget)
+    runner = Runner(model.decoder, cache)
+    scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
     end = next(iter(words.chat.user_close), None)
     marks = words.tokenizer.mark_tokens()
     return EngineParts(
@@ -156,6 +189,18 @@ def _parts(
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
     )
+
+
+def _encoder_thread(encoder: ModelImageEncoder, config: EngineConfig) -> EncoderThread:
+    together = BatchSize(config.encoded_together, config.encoder_target_ms)
+    queue: EncodeQueue[PictureInThread] = EncodeQueue(config.encoder_budget_tokens, together)
+    return EncoderThread(encoder, queue, prepare=partial(_prepare, config.threads))
+
+
+def _prepare(threads: int) -> None:
+    """The encoder's thread has torch threads of its own; the kernels' are left to the decoder."""
+    torch.set_num_threads(threads)
+    limit_threads_here(1)
 
 
 def tail_of(model: StreamModel, config: EngineConfig) -> TailPolicy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Callable
 
 from headstart.engine import api
@@ -12,6 +13,7 @@ _SESSION = "warm-up"
 _CHUNK_SAMPLES = api.SAMPLE_RATE_HZ // 2
 # Larger pictures would cost a 3 billion weight model a minute of one core.
 _MAX_SIDE_PX = 224
+_POLL_S = 0.5
 
 
 def warm_up(
@@ -39,5 +41,7 @@ def warm_up(
 
 def _run(engine: Engine, report: Callable[[str, int, int], None]) -> None:
     report("warm-up", 0, 0)
-    while engine.step():
+    while engine.step() or engine.is_encoding:
         report("warm-up", 0, 0)
+        if engine.is_encoding:  # beside the steps, which have nothing to do meanwhile
+            select.select(engine.wake_fds, [], [], _POLL_S)

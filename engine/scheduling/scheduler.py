@@ -16,8 +16,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.batch_size import BatchSize
 
 NS_PER_MS = 1_000_000
+LEAST_BUDGET = 8  # tokens; a step of fewer is hardly shorter
 PREFILL_SHARE = 4  # prefill gets at least 1/4 of the budget, however many sessions decode
 
 
@@ -58,16 +60,34 @@ class Plan:
 class Scheduler:
     """Plans steps of `token_budget` tokens, or more if more sessions than that decode at once.
 
-    The only state is the time since which each stream has been waiting. A stream that is missing
-    from a call is forgotten.
+    With a `step_target_ms` it plans fewer, so many that steps take about that time, down to
+    `LEAST_BUDGET`: what `observe` is told decides.
+
+    The only other state is the time since which each stream has been waiting. A stream that is
+    missing from a call is forgotten.
     """
 
-    def __init__(self, token_budget: int, max_wait_ms: int = 2_000) -> None:
+    def __init__(
+        self, token_budget: int, max_wait_ms: int = 2_000, step_target_ms: float = 0.0
+    ) -> None:
         assert token_budget > 0
-        self.token_budget = token_budget
-        self.min_prefill_tokens = max(1, token_budget // PREFILL_SHARE)
+        least = min(LEAST_BUDGET, token_budget)
+        self._budget = BatchSize(token_budget, step_target_ms, least)
         self.max_wait_ns = max_wait_ms * NS_PER_MS
         self._since_ns: dict[Stream, int] = {}
+
+    @property
+    def token_budget(self) -> int:
+        return self._budget.size
+
+    @property
+    def min_prefill_tokens(self) -> int:
+        return max(1, self.token_budget // PREFILL_SHARE)
+
+    def observe(self, plan: Plan, took_ns: int) -> None:
+        """Learn what a step took. One without prefill tells nothing of the budget."""
+        if plan.prefill_tokens:
+            self._budget.observe(plan.decode_tokens + plan.prefill_tokens, took_ns)
 
     def plan(self, requests: Iterable[Request], now_ns: int) -> Plan:
         """Plan the next step for `requests`, at most one per stream."""

@@ -4,13 +4,19 @@ A session that fell behind has several chunks waiting. Chunks that came in real 
 recognised in one pass, so that the session catches up. A file that is sent faster than real time is
 told by its arrival times; it is recognised chunk by chunk and so gives the same words as a live
 session that is on schedule.
+
+A command with pictures may have to wait until they are encoded, beside the engine's steps. What
+stands behind it waits too, except that sound goes past live frames: they are seen as soon as they
+are ready, and before anything that ends a turn.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
 
 from headstart.engine import api
 from headstart.engine.session.errors import SessionOverloaded
@@ -32,12 +38,24 @@ URGENT_NS = 1_000_000_000
 _URGENT = (api.Hush, api.EndSpeech, api.Respond)
 
 
-@dataclass(frozen=True, slots=True)
+class Encoding(Protocol):
+    """A picture that is being encoded (`headstart.engine.interfaces.EncodedPicture`)."""
+
+    @property
+    def done(self) -> bool: ...
+
+
+@dataclass(slots=True)
 class Waiting:
-    """A waiting command and its deadline."""
+    """A waiting command, its deadline, and the encoding of its pictures."""
 
     command: api.Command
     due_ns: int
+    encoding: Sequence[Encoding] = ()
+
+    @property
+    def is_ready(self) -> bool:
+        return all(picture.done for picture in self.encoding)
 
 
 class CommandQueue:
@@ -52,7 +70,7 @@ class CommandQueue:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def push(self, command: api.Command, now_ns: int) -> None:
+    def push(self, command: api.Command, now_ns: int) -> Waiting:
         """Queue a command. Raises `SessionOverloaded` when the queue is full."""
         if isinstance(command, api.Resume):
             # A final pass that has not begun is not needed any more.
@@ -67,6 +85,7 @@ class CommandQueue:
             due_ns = self._clips_due_ns = max(self._clips_due_ns, now_ns) + _length_ns(command)
         self.picture_bytes += pictures
         self._waiting.append(Waiting(command, due_ns))
+        return self._waiting[-1]
 
     @property
     def due_ns(self) -> int:
@@ -87,9 +106,25 @@ class CommandQueue:
         self.picture_bytes = sum(api.picture_bytes(waiting.command) for waiting in kept)
         return found
 
+    def _next_index(self) -> int | None:
+        """Index of the command to carry out next; None: nothing can be done before a picture is
+        encoded, or nothing waits."""
+        for index, waiting in enumerate(self._waiting):
+            if waiting.is_ready:
+                return index if not index or isinstance(waiting.command, api.Audio) else None
+            if not isinstance(waiting.command, api.Frame):
+                return None
+        return None
+
+    @property
+    def is_blocked(self) -> bool:
+        """Whether all that waits, if anything, has to wait for pictures."""
+        return bool(self._waiting) and self._next_index() is None
+
     @property
     def next(self) -> api.Command | None:
-        return self._waiting[0].command if self._waiting else None
+        index = self._next_index()
+        return None if index is None else self._waiting[index].command
 
     @property
     def next_is_audio(self) -> bool:
@@ -101,7 +136,10 @@ class CommandQueue:
 
     def pop(self) -> api.Command:
         """Remove and return the next command."""
-        command = self._waiting.popleft().command
+        index = self._next_index()
+        assert index is not None, "nothing can be carried out"
+        command = self._waiting[index].command
+        del self._waiting[index]
         self.picture_bytes -= api.picture_bytes(command)
         return command
 
@@ -119,12 +157,13 @@ class CommandQueue:
                     break
             chunks.append(chunk)
             samples += chunk.samples
+        first = self._next_index() or 0
         for _ in chunks:
-            self._waiting.popleft()
+            del self._waiting[first]
         return tuple(chunks)
 
     def _audio_in_front(self) -> Iterator[api.Audio]:
-        for waiting in self._waiting:
+        for waiting in islice(self._waiting, self._next_index() or 0, None):
             if not isinstance(waiting.command, api.Audio):
                 return
             yield waiting.command

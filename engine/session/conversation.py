@@ -168,7 +168,7 @@ class Conversation:
         """An item as segments; picture embeddings are interned in `stream`."""
         if item.role is api.Role.SYSTEM:
             text = "\n".join(part.text for part in item.parts if isinstance(part, api.Text))
-            ids = tuple(self._services.chat.system(text))
+            ids = tuple(self._services.chat.later_system(text))
             return Entry(item.item_id, item.role, (Segment(Modality.TEXT, ids),))
         segments: list[Segment] = []
         for before, part in zip((None, *item.parts), item.parts, strict=False):
@@ -511,7 +511,7 @@ class Conversation:
         """The system message for one answer alone."""
         if not instructions and not tools:
             return ()
-        return self._services.chat.system(instructions or "", tools)
+        return self._services.chat.later_system(instructions or "", tools)
 
     def out_of_band_prompt(
         self,

@@ -59,7 +59,7 @@ class Summaries:
         """Hold a finished summary until it can be inserted."""
         text = answer.text.strip()
         if text and answer.finished in (api.FinishReason.STOP, api.FinishReason.LENGTH):
-            ids = tuple(self._services.chat.system(OPENING + text))
+            ids = tuple(self._services.chat.later_system(OPENING + text))
             segment = Segment(Modality.TEXT, ids)
             self._written = [Entry(NOTES_ID, api.Role.SYSTEM, (segment,))]
 

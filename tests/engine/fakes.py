@@ -20,7 +20,14 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.decoder.sampling import Sampler
 from headstart.engine.engine import Backend, Engine, EngineParts
 from headstart.engine.errors import CacheFull
-from headstart.engine.interfaces import ModelServices, Pcm, PictureReader, View
+from headstart.engine.interfaces import (
+    ImageEncoder,
+    ModelServices,
+    Pcm,
+    PictureEncoding,
+    PictureReader,
+    View,
+)
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.offload import BlockMemory, HostMemory
@@ -43,10 +50,13 @@ class FakeChat:
     assistant_close: Sequence[int] = (END,)
 
     call_beginnings = frozenset({ord("<"), ord("{")})
+    system_opens_user = False
 
     def system(self, text: str, tools: Sequence[api.Tool] = ()) -> Sequence[int]:
         names = "".join(f"[{tool.name}]" for tool in tools)
         return (SYSTEM, *f"{text}{names}".encode(), END)
+
+    later_system = system
 
     def call(self, name: str, arguments: str) -> Sequence[int]:
         body = f'{{"name": "{name}", "arguments": {arguments}}}'
@@ -209,6 +219,8 @@ class Bench:
         runner: FakeRunner | None = None,
         max_cached: int = 0,
         reader: PictureReader | None = None,
+        image_encoder: ImageEncoder | None = None,
+        encoding: PictureEncoding | None = None,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
@@ -225,11 +237,12 @@ class Bench:
             chat=FakeChat(),
             tokenizer=FakeTokenizer(),
             recognizer=self.recognizer,
-            image_encoder=FakeImageEncoder(),
+            image_encoder=image_encoder or FakeImageEncoder(),
             new_sampler=lambda sampling: Sampler(sampling, VOCAB),
             stop_ids=frozenset({END}),
             kv_bytes_per_token=100,
             reader=reader,
+            encoding=encoding,
         )
         self.engine = Engine(
             EngineParts(

@@ -76,6 +76,7 @@ class MessageMarks:
     assistant_close: Sequence[int] = (END,)
     call_beginnings: frozenset[int] = frozenset()
     stop_ids: frozenset[int] = frozenset({END})
+    system_opens_user = False
 
     def __init__(self) -> None:
         self._tokens = TextTokens()
@@ -83,6 +84,8 @@ class MessageMarks:
 
     def system(self, text: str, tools: Sequence[Tool] = ()) -> Sequence[int]:
         return (SYSTEM, *self._tools.system(self._tokens, text, tools), END)
+
+    later_system = system
 
     def call(self, name: str, arguments: str) -> Sequence[int]:
         return tuple(self._tools.call(self._tokens, name, arguments))

@@ -13,7 +13,7 @@ from headstart.engine.chat.template import ChatFormat
 from headstart.engine.chat.tokenizer import CONTROL, NORMAL, Tokenizer, letter_of_byte
 from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.errors import BadWeights
-from headstart.engine.models.checkpoint.directory import ModelDirectory
+from headstart.engine.models.checkpoint.directory import Config, ModelDirectory
 from headstart.engine.weights import WeightsMissing, locate
 
 log = logging.getLogger("headstart.engine")
@@ -56,15 +56,23 @@ def words_of(folder: Path) -> Words:
     settings = directory.optional(SETTINGS)
     if settings is None:
         raise BadWeights(folder / SETTINGS, "file", "a file", "none")
-    eos = settings.values.get("eos_token")
-    spelled = eos["content"] if isinstance(eos, dict) else settings.text("eos_token")
-    tokenizer = Tokenizer.from_json(folder / TOKENIZER, spelled)
+    tokenizer = Tokenizer.from_json(folder / TOKENIZER, _spelled(settings, "eos_token"))
+    bos = None
+    if "bos_token" in settings:
+        ids = tokenizer.encode(_spelled(settings, "bos_token"), special=True)
+        bos = ids[0] if len(ids) == 1 else None
     jinja, other = folder / "chat_template.jinja", directory.optional("chat_template.json")
     if jinja.exists():
-        return Words(tokenizer, ChatFormat.from_template(jinja.read_text(), tokenizer, jinja))
+        return Words(tokenizer, ChatFormat.from_template(jinja.read_text(), tokenizer, jinja, bos))
     source = other if other is not None and "chat_template" in other else settings
     template = source.text("chat_template")
-    return Words(tokenizer, ChatFormat.from_template(template, tokenizer, source.path))
+    return Words(tokenizer, ChatFormat.from_template(template, tokenizer, source.path, bos))
+
+
+def _spelled(settings: Config, key: str) -> str:
+    """A special token's letters, which some versions write as an object."""
+    token = settings.values.get(key)
+    return str(token["content"]) if isinstance(token, dict) else settings.text(key)
 
 
 def stand_in(vocab_size: int) -> Words:

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headstart.engine.asr.mel import MaxPolicy
-from headstart.engine.decoder.layers import LayerNorm, Linear, attend, compute_dtype
+from headstart.engine.decoder.layers import LayerNorm, attend, compute_dtype
+from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.interface import AudioOut, AudioSpec, TailPolicy
 from headstart.engine.models.perception.sound import SoundState, Spectrogram
@@ -49,13 +50,13 @@ def tokens_of(frames: int) -> int:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
     attn_norm: LayerNorm
-    q: Linear
-    k: Linear
-    v: Linear
-    out: Linear
+    q: Projection
+    k: Projection
+    v: Projection
+    out: Projection
     ffn_norm: LayerNorm
-    up: Linear
-    down: Linear
+    up: Projection
+    down: Projection
 
     def __call__(self, x: Tensor, heads: int) -> Tensor:
         """[windows, T, width] -> the same; each window attends to itself."""
@@ -118,9 +119,9 @@ def _convolution(tensors: Tensors, name: str, width: int, inputs: int) -> tuple[
 
 
 def _layer(tensors: Tensors, prefix: str, width: int, ffn: int) -> _Layer:
-    def linear(name: str, rows: int, cols: int, bias: bool = True) -> Linear:
+    def linear(name: str, rows: int, cols: int, bias: bool = True) -> Projection:
         weight = tensors.take(f"{prefix}{name}.weight", rows, cols)
-        return Linear(weight, tensors.take(f"{prefix}{name}.bias", rows) if bias else None)
+        return projection(weight, tensors.take(f"{prefix}{name}.bias", rows) if bias else None)
 
     return _Layer(
         attn_norm=layer_norm(tensors, f"{prefix}self_attn_layer_norm", width),
@@ -164,7 +165,7 @@ class AudioTower:
         self._spectrogram = Spectrogram(sizes.mels, policy, self._stem.dtype)
         self._positions = sinusoids(sizes.max_positions, sizes.width)
         self._norm = layer_norm(tensors, "ln_post", sizes.width)
-        self._proj = Linear(
+        self._proj = projection(
             tensors.take("proj.weight", sizes.output, sizes.width),
             tensors.take("proj.bias", sizes.output),
         )

@@ -8,6 +8,7 @@ of it is new.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -111,11 +112,46 @@ class ClipEncoder:
         return UnitTokens(tuple(ids), position.time, unit.time_s)
 
 
-def encode_frame(model: StreamModel, soft: SoftTokens, frame: VideoFrame) -> list[int]:
-    """A single frame, as a clip of one frame."""
+@dataclass(frozen=True, slots=True)
+class PictureFeatures:
+    """A picture as embeddings, not yet part of a stream: the units of a frame, or a still [n,
+    hidden] without a grid."""
+
+    units: Sequence[tuple[VisionUnit, Tensor]] = ()
+    still: Tensor | None = None
+
+
+def encode_picture(model: StreamModel, frame: VideoFrame, *, live: bool) -> PictureFeatures:
+    """A still, or a `live` frame as a clip of one frame. Knows no stream. Raises
+    `UnsupportedInput`."""
+    still = None if live else model.encode_still(frame)
+    if still is not None:
+        return PictureFeatures(still=still)
     units, _ = model.encode_frames([frame], model.open_frames(), True)
-    seen = [token for unit in units for token in intern_unit(model, soft, unit)]
-    return seen + intern(soft, model.clip_closing())
+    return PictureFeatures([(unit, model.project(unit.features, Modality.IMAGE)) for unit in units])
+
+
+def encode_pictures(
+    model: StreamModel, frames: Sequence[VideoFrame], *, live: bool
+) -> list[PictureFeatures]:
+    """Several pictures of one size. Live frames that are units by themselves are encoded as one
+    clip, which a family may stack."""
+    seen = model.spec.vision
+    if not live or len(frames) == 1 or seen is None or seen.frames_per_unit > 1:
+        return [encode_picture(model, frame, live=live) for frame in frames]
+    units, _ = model.encode_frames(frames, model.open_frames(), True)
+    assert len(units) == len(frames)
+    return [
+        PictureFeatures([(unit, model.project(unit.features, Modality.IMAGE))]) for unit in units
+    ]
+
+
+def intern_picture(model: StreamModel, soft: SoftTokens, picture: PictureFeatures) -> list[int]:
+    """The token ids of a picture in `soft`."""
+    if picture.still is not None:
+        return intern(soft, picture.still)
+    found = (_intern_cells(model, soft, unit, cells, _PICTURE) for unit, cells in picture.units)
+    return [token for ids in found for token in ids] + intern(soft, model.clip_closing())
 
 
 def intern(soft: SoftTokens, pictured: Tensor) -> list[int]:
@@ -126,8 +162,15 @@ def intern(soft: SoftTokens, pictured: Tensor) -> list[int]:
 def intern_unit(
     model: StreamModel, soft: SoftTokens, unit: VisionUnit, first: MediaPosition = _PICTURE
 ) -> list[int]:
-    """A vision unit's token ids in `soft`, with positions in the unit's grid behind `first`."""
-    vectors = model.project(unit.features, Modality.IMAGE)
+    """A vision unit's token ids, its cells in `soft` with positions in the unit's grid behind
+    `first`."""
+    cells = model.project(unit.features, Modality.IMAGE)
+    return _intern_cells(model, soft, unit, cells, first)
+
+
+def _intern_cells(
+    model: StreamModel, soft: SoftTokens, unit: VisionUnit, cells: Tensor, first: MediaPosition
+) -> list[int]:
     grid = np.ndindex(unit.rows, unit.columns)
     positions = [first._replace(row=row, column=column) for row, column in grid]
-    return soft.intern(vectors.numpy(), positions)
+    return model.layout.unit(soft.intern(cells.numpy(), positions), unit.columns)

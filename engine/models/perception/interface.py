@@ -150,6 +150,11 @@ class LayoutRule(Protocol):
 
     def image(self, ids: Sequence[int]) -> list[tuple[Modality, list[int]]]: ...
 
+    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+        """The tokens of a vision unit: its cells `ids`, row by row, and the model's own tokens
+        between rows, if it has any."""
+        ...
+
 
 class StreamModel(Protocol):
     """One model. Methods raise `UnsupportedInput` for an input that it lacks."""

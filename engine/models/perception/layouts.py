@@ -38,6 +38,9 @@ class OmniLayout:
             (Modality.TEXT, [self.delimiters.vision_eos]),
         ]
 
+    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+        return list(ids)
+
     def clip(self, clip: ClipTokens, tail: TailPolicy) -> TokenRuns:
         """The clip's tokens to read now."""
         known = self.delimiters
@@ -97,10 +100,34 @@ class VideoLayout:
         ]
         return [part for part in parts if part[1]]
 
+    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+        return list(ids)
+
     def clip(self, clip: ClipTokens, tail: TailPolicy) -> TokenRuns:
         """The pictures in order; an open clip has no closing delimiter yet."""
         parts = self.image(_pictures(clip.units)[1]) if clip.units else []
         return parts if clip.done or not self.closing else parts[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Pixtral's layout: a token behind each row of a picture, another one behind the last row.
+    Pictures need nothing else around them."""
+
+    row_end: int
+    picture_end: int
+
+    def image(self, ids: Sequence[int]) -> TokenRuns:
+        return [(Modality.IMAGE, list(ids))]
+
+    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+        rows = [[*ids[at : at + columns], self.row_end] for at in range(0, len(ids), columns)]
+        rows[-1][-1] = self.picture_end
+        return [token for row in rows for token in row]
+
+    def clip(self, clip: ClipTokens, tail: TailPolicy) -> TokenRuns:
+        """The pictures in order."""
+        return [_pictures(clip.units)] if clip.units else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +141,9 @@ class InlineLayout:
 
     def image(self, ids: Sequence[int]) -> TokenRuns:
         return self.pictures.image(ids)
+
+    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+        return self.pictures.unit(ids, columns)
 
     def clip(self, clip: ClipTokens, tail: TailPolicy) -> TokenRuns:
         """The clip's tokens to read now; of an open clip under `CLOSED`, closed units only."""

@@ -12,7 +12,12 @@ import torch
 from headstart.engine.api import Image
 from headstart.engine.interfaces import EmbeddedRecognition, Pcm, View
 from headstart.engine.kvcache.token_stream import Stream
-from headstart.engine.models.perception.clips import ClipEncoder, encode_frame, intern
+from headstart.engine.models.perception.clips import (
+    ClipEncoder,
+    PictureFeatures,
+    encode_pictures,
+    intern_picture,
+)
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy, VideoFrame
 
 # Maximum frames of one clip: a minute at two per second.
@@ -71,20 +76,43 @@ def _heard(utterance: Listening, took_ms: float) -> EmbeddedRecognition:
 
 
 class ModelImageEncoder:
-    """`headstart.engine.interfaces.ImageEncoder` with the model's own delimiters."""
+    """`headstart.engine.interfaces.ImageEncoder` with the model's own delimiters, in two parts
+    (`headstart.engine.process.encoder_thread.SplitEncoder`)."""
 
     def __init__(self, model: StreamModel) -> None:
         self._model = model
 
     def encode_image(self, image: Image, stream: Stream, *, live: bool = False) -> View:
         """Raises `UnsupportedInput` if the model cannot see."""
-        model, frame = self._model, _frame(image, 0.0)
-        still = None if live else model.encode_still(frame)
-        if still is None:
-            seen = encode_frame(model, stream.soft, frame)
+        (features,) = self.features([image], live=live)
+        return self.view(features, image, stream)
+
+    def takes_frames(self) -> bool:
+        """Frames of a model that hears too belong to its clips (`Listening`)."""
+        return self._model.spec.audio is None
+
+    def size(self, image: Image, *, live: bool) -> tuple[int, tuple[int, int]]:
+        """About how many tokens a picture takes, and what pictures can be stacked with it."""
+        seen = self._model.spec.vision
+        if seen is None:
+            return 1, (0, 0)
+        pixels = image.width * image.height
+        if live or seen.tiled is None:
+            pixels = min(max(pixels, seen.min_pixels), seen.max_pixels)
+            tokens = pixels // seen.side_px**2
         else:
-            seen = intern(stream.soft, still)
-        ids = tuple(token for _, part in model.layout.image(seen) for token in part)
+            cells = min(pixels, seen.tiled.max_pixels) // seen.tiled.cell_pixels
+            tokens = cells * seen.tiled.cell_tokens + seen.tiled.fixed_tokens
+        return max(tokens, 1), (image.width, image.height)
+
+    def features(self, images: Sequence[Image], *, live: bool) -> list[PictureFeatures]:
+        """Raises `UnsupportedInput` if the model cannot see."""
+        frames = [_frame(image, 0.0) for image in images]
+        return encode_pictures(self._model, frames, live=live)
+
+    def view(self, features: PictureFeatures, image: Image, stream: Stream) -> View:
+        seen = intern_picture(self._model, stream.soft, features)
+        ids = tuple(token for _, part in self._model.layout.image(seen) for token in part)
         digest = blake2b(image.rgb, digest_size=8).hexdigest()
         return View(ids, f"picture {image.width} x {image.height}", key=digest)
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.engine.decoder.layers import LayerNorm, Linear, attend
+from headstart.engine.decoder.layers import LayerNorm, attend
+from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.audio_tower import layer_norm
 
@@ -32,13 +33,13 @@ class SiglipSizes:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
     norm1: LayerNorm
-    q: Linear
-    k: Linear
-    v: Linear
-    out: Linear
+    q: Projection
+    k: Projection
+    v: Projection
+    out: Projection
     norm2: LayerNorm
-    up: Linear
-    down: Linear
+    up: Projection
+    down: Projection
 
 
 class Siglip:
@@ -48,7 +49,7 @@ class Siglip:
         """`layers`: number of the encoder's layers to run."""
         self.sizes = sizes
         patch = (sizes.width, 3, sizes.patch_px, sizes.patch_px)
-        self._patch = Linear(
+        self._patch = projection(
             tensors.take("embeddings.patch_embedding.weight", *patch).flatten(1),
             tensors.take("embeddings.patch_embedding.bias", sizes.width),
         )
@@ -77,9 +78,9 @@ class Siglip:
 def _layer(tensors: Tensors, prefix: str, sizes: SiglipSizes) -> _Layer:
     width, ffn = sizes.width, sizes.ffn
 
-    def linear(name: str, rows: int, cols: int) -> Linear:
+    def linear(name: str, rows: int, cols: int) -> Projection:
         weight = tensors.take(f"{prefix}{name}.weight", rows, cols)
-        return Linear(weight, tensors.take(f"{prefix}{name}.bias", rows))
+        return projection(weight, tensors.take(f"{prefix}{name}.bias", rows))
 
     return _Layer(
         norm1=layer_norm(tensors, f"{prefix}layer_norm1", width, sizes.eps),

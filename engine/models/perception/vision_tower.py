@@ -1,4 +1,5 @@
-"""The vision encoders of Qwen2-VL and Qwen2.5: patches of two frames, merged two by two.
+"""The vision encoders of Qwen2-VL and Qwen2.5 (VL and Omni): patches of two frames, merged two by
+two.
 
 No layer attends across time, so a unit of two frames never changes once encoded. Most layers of
 Qwen2.5 attend within windows of 112 px only.
@@ -6,20 +7,31 @@ Qwen2.5 attend within windows of 112 px only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.engine.decoder.layers import LayerNorm, Linear, RmsNorm, attend_in_groups, rotate
+from headstart.engine.decoder.layers import LayerNorm, RmsNorm, attend_in_groups, rotate
+from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.audio_tower import layer_norm
 
 ROPE_BASE = 10_000.0
 EPS = 1e-6
 Norm = RmsNorm | LayerNorm
+
+
+class Generation(StrEnum):
+    """Whose layers: their operations, and the names of their weights."""
+
+    QWEN2_VL = "qwen2_vl"
+    QWEN2_5_VL = "qwen2_5_vl"
+    QWEN2_5_OMNI = "qwen2_5_omni"  # as Qwen2.5-VL, with q, k and v stored apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +57,10 @@ class VisionTowerSizes:
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
     norm1: Norm
-    q: Linear
-    k: Linear
-    v: Linear
-    proj: Linear
+    q: Projection
+    k: Projection
+    v: Projection
+    proj: Projection
     norm2: Norm
     mlp: Callable[[Tensor], Tensor]
 
@@ -62,18 +74,21 @@ class Windows:
 
 
 class VisionTower:
-    """`omni`: layer names and operations of Qwen2.5-Omni; else those of Qwen2-VL."""
+    """The encoder."""
 
-    def __init__(self, tensors: Tensors, sizes: VisionTowerSizes, omni: bool) -> None:
+    def __init__(self, tensors: Tensors, sizes: VisionTowerSizes, generation: Generation) -> None:
+        """Raises `BadWeights`."""
         self.sizes = sizes
         patch = (sizes.width, 3, sizes.frames, sizes.patch_px, sizes.patch_px)
-        self._patch = Linear(tensors.take("patch_embed.proj.weight", *patch).flatten(1))
-        build = _omni_block if omni else _vl_block
+        self._patch = projection(tensors.take("patch_embed.proj.weight", *patch).flatten(1))
+        old = generation is Generation.QWEN2_VL
+        fused = generation is not Generation.QWEN2_5_OMNI
+        build = _vl_block if old else partial(_gated_block, fused=fused)
         self._blocks = [build(tensors, f"blocks.{i}.", sizes) for i in range(sizes.depth)]
         self._norm: Norm = (
-            RmsNorm(tensors.take("merger.ln_q.weight", sizes.width), EPS)
-            if omni
-            else layer_norm(tensors, "merger.ln_q", sizes.width, EPS)
+            layer_norm(tensors, "merger.ln_q", sizes.width, EPS)
+            if old
+            else RmsNorm(tensors.take("merger.ln_q.weight", sizes.width), EPS)
         )
         merged = sizes.width * sizes.merge**2
         self._merge = (
@@ -150,23 +165,32 @@ def window_order(rows: int, columns: int, window: int, cell: int) -> Windows:
     return Windows(torch.cat(parts), tuple(len(part) * cell for part in parts))
 
 
-def _linear(tensors: Tensors, name: str, rows: int, cols: int) -> Linear:
-    return Linear(tensors.take(f"{name}.weight", rows, cols), tensors.take(f"{name}.bias", rows))
+def _linear(tensors: Tensors, name: str, rows: int, cols: int) -> Projection:
+    weight = tensors.take(f"{name}.weight", rows, cols)
+    return projection(weight, tensors.take(f"{name}.bias", rows))
 
 
-def _omni_block(tensors: Tensors, prefix: str, sizes: VisionTowerSizes) -> _Block:
+def _fused_qkv(tensors: Tensors, prefix: str, width: int) -> Iterator[Projection]:
+    weights = tensors.take(f"{prefix}attn.qkv.weight", 3 * width, width).chunk(3)
+    biases = tensors.take(f"{prefix}attn.qkv.bias", 3 * width).chunk(3)
+    return (projection(weight, bias) for weight, bias in zip(weights, biases, strict=True))
+
+
+def _gated_block(tensors: Tensors, prefix: str, sizes: VisionTowerSizes, fused: bool) -> _Block:
     width, ffn = sizes.width, sizes.ffn
     gate, up = (_linear(tensors, f"{prefix}mlp.{n}_proj", ffn, width) for n in ("gate", "up"))
     down = _linear(tensors, f"{prefix}mlp.down_proj", width, ffn)
-    q, k, v, proj = (
-        _linear(tensors, f"{prefix}attn.{n}", width, width) for n in ("q", "k", "v", "proj")
+    q, k, v = (
+        _fused_qkv(tensors, prefix, width)
+        if fused
+        else (_linear(tensors, f"{prefix}attn.{n}", width, width) for n in ("q", "k", "v"))
     )
     return _Block(
         norm1=RmsNorm(tensors.take(f"{prefix}norm1.weight", width), EPS),
         q=q,
         k=k,
         v=v,
-        proj=proj,
+        proj=_linear(tensors, f"{prefix}attn.proj", width, width),
         norm2=RmsNorm(tensors.take(f"{prefix}norm2.weight", width), EPS),
         mlp=lambda x: down(F.silu(gate(x)) * up(x)),
     )
@@ -174,9 +198,7 @@ def _omni_block(tensors: Tensors, prefix: str, sizes: VisionTowerSizes) -> _Bloc
 
 def _vl_block(tensors: Tensors, prefix: str, sizes: VisionTowerSizes) -> _Block:
     width, ffn = sizes.width, sizes.ffn
-    weights = tensors.take(f"{prefix}attn.qkv.weight", 3 * width, width).chunk(3)
-    biases = tensors.take(f"{prefix}attn.qkv.bias", 3 * width).chunk(3)
-    q, k, v = (Linear(weight, bias) for weight, bias in zip(weights, biases, strict=True))
+    q, k, v = _fused_qkv(tensors, prefix, width)
     up = _linear(tensors, f"{prefix}mlp.fc1", ffn, width)
     down = _linear(tensors, f"{prefix}mlp.fc2", width, ffn)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,7 +20,7 @@ from headstart.engine.chat.context_window import (
     remove_ranges,
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
-from tests.engine.fakes import ASSISTANT, USER, FakeChat
+from tests.engine.fakes import ASSISTANT, SYSTEM, USER, FakeChat
 
 SINK = tuple(FakeChat().system("Be brief."))
 SEPARATOR = Separator((10,))
@@ -275,3 +277,39 @@ def test_emptied_segments_are_removed(cut: Range) -> None:
     after = remove_ranges(whole, [cut])
     assert all(segment.ids for segment in after)
     assert [t for s in after for t in s.ids] == [t for t in range(1, 8) if not cut[0] < t <= cut[1]]
+
+
+class OpeningChat(FakeChat):
+    """A chat whose system prompt opens the first user message, as Mistral's does."""
+
+    system_opens_user = True
+
+    def system(self, text: str, tools: Sequence[api.Tool] = ()) -> Sequence[int]:
+        return (SYSTEM, USER, *text.encode())
+
+
+@pytest.mark.parametrize("first", [Modality.AUDIO, Modality.IMAGE])
+def test_a_message_that_the_system_prompt_opened_goes_without_it(first: Modality) -> None:
+    """The oldest turns go, and the next question continues the system prompt in their place; or a
+    first message of pictures goes and leaves its end. Either way the rest reads as before."""
+    turns = [
+        [(Role.USER, [(first, 8)]), (Role.ASSISTANT, [(Modality.GENERATED, 4)])],
+        [(Role.USER, [(Modality.IMAGE, 8)]), (Role.ASSISTANT, [(Modality.GENERATED, 4)])],
+        [(Role.USER, [(Modality.AUDIO, 8)])],
+    ]
+    entries = entries_of([part for turn in turns for part in turn])
+    sink = tuple(OpeningChat().system("Be brief."))
+
+    def laid(entries: list[Entry]) -> RenderedPrompt:
+        return render(OpeningChat(), SEPARATOR, sink, entries)
+
+    rendered = laid(entries)
+    assert rendered.ids[: len(sink) + 8] == [*sink, *entries[0].segments[0].ids]
+    vision_tokens = 8 if first is Modality.IMAGE else 999
+    window = ContextWindow(999 if first is Modality.IMAGE else 30, vision_tokens, 999, 999, 1.0)
+    cuts = overflow(rendered, entries, window, line(len(rendered.ids)))
+    assert cuts
+    gone = {i for start, end in cuts for i in range(start, end)}
+    again = laid(left(entries, rendered, cuts))
+    assert again.ids == [token for i, token in enumerate(rendered.ids) if i not in gone]
+    assert again.ids[: len(sink)] == list(sink)

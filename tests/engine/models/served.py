@@ -33,6 +33,43 @@ TEMPLATE = (
 )
 
 
+MISTRAL_SPECIAL = ["<s>", "</s>", "[INST]", "[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]"]
+# As Mistral's third format has it: the system message's text goes into the last user message.
+MISTRAL_TEMPLATE = """
+{%- set system = messages[0]["content"] if messages[0]["role"] == "system" else none %}
+{{- bos_token }}
+{%- for m in messages if m["role"] != "system" %}
+    {%- if m["role"] == "user" %}
+        {{- "[INST]" + (system + "\n\n" if loop.last and system is not none else "") }}
+        {{- m["content"] + "[/INST]" }}
+    {%- else %}
+        {{- m["content"] + eos_token }}
+    {%- endif %}
+{%- endfor %}"""
+
+
+def write_mistral_tokenizer(folder: Path) -> None:
+    """Bytes, one token for a full stop with an empty line behind it, and Mistral's special ones."""
+    letters = ByteLevel.alphabet()
+    vocab = {letter: i for i, letter in enumerate(sorted(letters))}
+    vocab |= {"ĊĊ": 256, ".ĊĊ": 257}
+    bpe = Tokenizer(models.BPE(vocab, [("Ċ", "Ċ"), (".", "ĊĊ")]))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    bpe.decoder = decoders.ByteLevel()
+    bpe.add_special_tokens(MISTRAL_SPECIAL)
+    bpe.save(str(folder / "tokenizer.json"))
+    settings = {"bos_token": "<s>", "eos_token": "</s>", "chat_template": MISTRAL_TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def write_pixtral(folder: Path) -> Any:
+    """A whole directory of a tiny Pixtral; returns the model in it."""
+    model = twins.pixtral(vocab_size=272).float()
+    twins.save(model, folder)
+    write_mistral_tokenizer(folder)
+    return model
+
+
 def write_tokenizer(folder: Path) -> None:
     """One token for each byte, and the special ones behind them."""
     alphabet = sorted(ByteLevel.alphabet())

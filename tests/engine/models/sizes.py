@@ -56,3 +56,20 @@ SIGLIP: dict[str, Any] = {
     "patch_size": 14,
     "vision_use_head": False,
 }
+PIXTRAL: dict[str, Any] = {
+    "model_type": "pixtral",
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 64,
+    "patch_size": 16,
+    "hidden_act": "silu",
+}
+MISTRAL: dict[str, Any] = {
+    **TEXT,
+    "model_type": "mistral",
+    "head_dim": 24,  # as in Pixtral, heads are together not as wide as the model
+    "sliding_window": None,
+    "rms_norm_eps": 1e-5,
+}

@@ -130,8 +130,32 @@ def test_a_live_picture_is_a_video_of_one_frame(pair: Twins) -> None:
     stream.close()
 
 
-def still(height: int, width: int) -> api.Image:
-    rng = np.random.default_rng(height * width)
+def test_frames_of_one_size_are_encoded_as_one_stack(pair: Twins) -> None:
+    """As an encoder's batch: the features of each by itself, but for the order of sums; stills are
+    tiled one by one."""
+    encoder = ModelImageEncoder(pair.ours)
+    pictures = [still(90, 120, seed) for seed in range(3)]
+    calls: list[int] = []
+    encode = pair.ours.tower.encode
+    for live in (True, False):
+        alone = [encoder.features([picture], live=live)[0] for picture in pictures]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pair.ours.tower, "encode", lambda x: calls.append(len(x)) or encode(x))
+            together = encoder.features(pictures, live=live)
+        assert len(together) == 3
+        for one, other in zip(alone, together, strict=True):
+            if live:
+                assert torch.allclose(one.units[0][1], other.units[0][1], atol=1e-5)
+            else:
+                assert one.still is not None
+                assert other.still is not None
+                assert torch.equal(one.still, other.still)
+    assert calls[0] == 3
+    assert set(calls[1:]) == {1}
+
+
+def still(height: int, width: int, seed: int = 0) -> api.Image:
+    rng = np.random.default_rng(height * width + seed)
     return api.Image(width, height, rng.integers(0, 256, (height, width, 3), np.uint8).tobytes())
 
 

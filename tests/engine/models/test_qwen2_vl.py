@@ -1,4 +1,4 @@
-"""Qwen2-VL streamed, against one `transformers` forward."""
+"""Qwen2-VL and Qwen2.5-VL streamed, against one `transformers` forward."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models import qwen2_5_vl, qwen2_vl
 from headstart.engine.models.checkpoint.errors import UnsupportedInput
 from headstart.engine.models.perception.interface import TailPolicy
+from headstart.engine.models.qwen2_5_vl import Qwen25Vl
 from headstart.engine.models.qwen2_vl import Qwen2Vl, our_name
 from tests.engine.models import twins
 from tests.engine.models.loading import loaded
@@ -26,10 +28,11 @@ class Twins(NamedTuple):
     rig: Rig
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Twins:
-    theirs = twins.qwen2_vl()
+@pytest.fixture(scope="module", params=[qwen2_vl.FAMILY, qwen2_5_vl.FAMILY])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    theirs = getattr(twins, request.param)()
     ours = loaded(Qwen2Vl, twins.save(theirs, tmp_path_factory.mktemp("vl")), torch.float64)
+    assert ours.spec.family == request.param
     return Twins(theirs, ours, Rig(ours, torch.float64))
 
 
@@ -45,7 +48,7 @@ def offline(pair: Twins, stream: Stream, clips: list[Sounded]) -> Tensor:
         units += [values for values, _, _ in seen]
         grids.append([len(seen), 2 * seen[0][1], 2 * seen[0][2]])
     inputs = torch.tensor([ids])
-    with twins.in_double("qwen2_vl"), torch.inference_mode():
+    with twins.in_double(pair.ours.family), torch.inference_mode():
         logits: Tensor = pair.theirs(
             input_ids=inputs,
             attention_mask=torch.ones_like(inputs),
@@ -66,7 +69,7 @@ def test_a_conversation_with_videos(pair: Twins, seed: int) -> None:
     stream = pair.rig.stream()
     clips = []
     for turn in range(2):
-        clip = Sounded(frames=camera(chance, chance.randint(1, 8), 1.0))
+        clip = Sounded(frames=camera(chance, chance.randint(1, 8), chance.choice([0.7, 1.0, 2.0])))
         stream.append([1, 2, turn])
         play(pair.rig, stream, clip, TailPolicy.PROVISIONAL, chance)
         stream.append([4, 5])
@@ -90,7 +93,7 @@ def test_where_the_versions_agree_so_do_we(pair: Twins) -> None:
     play(pair.rig, stream, clip, TailPolicy.CLOSED, chance)
     stream.append([4, 5])
     _, rows, columns = pair.ours.vision.patches(frames[:2])
-    assert max(rows, columns) >= 2
+    assert max(rows, columns) >= 3
     ids = torch.tensor([[VIDEO if stream.soft.media_position(t) else t for t in stream.tokens]])
     kinds = torch.where(ids == VIDEO, 2, 0)
     wanted, _ = pair.theirs.model.get_rope_index(
@@ -103,9 +106,30 @@ def test_where_the_versions_agree_so_do_we(pair: Twins) -> None:
     stream.close()
 
 
+def test_time_counts_seconds(pair: Twins) -> None:
+    """Units of 0.7 s at two ids a second, as `transformers` places them; for Qwen2-VL a unit is one
+    id, however long it lasts."""
+    stream = pair.rig.stream()
+    chance = random.Random(3)
+    frames = camera(chance, 8, 0.7)
+    clip = Sounded(frames=frames)
+    play(pair.rig, stream, clip, TailPolicy.CLOSED, chance)
+    _, rows, columns = pair.ours.vision.patches(frames[:2])
+    times = [media.time for t in stream.tokens if (media := stream.soft.media_position(t))]
+    if isinstance(pair.ours, Qwen25Vl):
+        assert times[:: rows * columns] == [0, 1, 2, 4]  # of 0, 1.4, 2.8 and 4.2
+        wanted = pair.theirs.model.get_vision_position_ids(
+            0, torch.tensor([4, 2 * rows, 2 * columns]), 1, 2, 2 * torch.tensor(0.7), device="cpu"
+        )
+        assert times == wanted[0].long().tolist()
+    else:
+        assert times[:: rows * columns] == [0, 1, 2, 3]
+    stream.close()
+
+
 def test_it_does_not_hear(pair: Twins) -> None:
     """Sound is refused by name."""
-    with pytest.raises(UnsupportedInput, match="qwen2_vl takes no sound"):
+    with pytest.raises(UnsupportedInput, match=f"{pair.ours.family} takes no sound"):
         pair.ours.open_audio(TailPolicy.CLOSED)
 
 

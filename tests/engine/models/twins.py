@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.engine.models.sizes import QWEN2_VISION, SIGLIP, TEXT
+from tests.engine.models.sizes import MISTRAL, OMNI_VISION, PIXTRAL, QWEN2_VISION, SIGLIP, TEXT
 
 transformers: Any = importlib.import_module("transformers")
 IMAGE, VIDEO, BOS, EOS = 191, 192, 196, 197
@@ -38,6 +38,26 @@ def qwen2_vl() -> Any:
     return lively(transformers.Qwen2VLForConditionalGeneration, config)
 
 
+def qwen2_5_vl() -> Any:
+    config = transformers.Qwen2_5_VLConfig(
+        text_config={
+            **TEXT,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e6,
+                "mrope_section": [2, 3, 3],
+            },
+        },
+        vision_config={**OMNI_VISION, "tokens_per_second": 2},
+        image_token_id=IMAGE,
+        video_token_id=VIDEO,
+        vision_start_token_id=BOS,
+        vision_end_token_id=EOS,
+        tie_word_embeddings=False,
+    )
+    return lively(transformers.Qwen2_5_VLForConditionalGeneration, config)
+
+
 def llava_onevision(tile_px: int = 70, vocab_size: int = TEXT["vocab_size"]) -> Any:
     config = transformers.LlavaOnevisionConfig(
         vision_config={**SIGLIP, "image_size": tile_px},
@@ -50,6 +70,22 @@ def llava_onevision(tile_px: int = 70, vocab_size: int = TEXT["vocab_size"]) -> 
         vision_feature_select_strategy="full",
     )
     return lively(transformers.LlavaOnevisionForConditionalGeneration, config)
+
+
+def pixtral(vocab_size: int = TEXT["vocab_size"], **changes: Any) -> Any:
+    config = transformers.LlavaConfig(
+        vision_config={**PIXTRAL, **changes},
+        text_config={**MISTRAL, "vocab_size": vocab_size},
+        image_token_index=IMAGE,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="full",
+    )
+    return lively(transformers.LlavaForConditionalGeneration, config)
+
+
+def mistral(**changes: Any) -> Any:
+    config = transformers.MistralConfig(**{**MISTRAL, **changes})
+    return lively(transformers.MistralForCausalLM, config)
 
 
 def qwen2(**changes: Any) -> Any:
@@ -126,7 +162,8 @@ def _norm(self: Any, x: Tensor) -> Tensor:
 
 
 def _text_angles(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, ...]:
-    dim = self.config.hidden_size // self.config.num_attention_heads
+    dim = getattr(self.config, "head_dim", None)
+    dim = dim or self.config.hidden_size // self.config.num_attention_heads
     freqs = position_ids[..., None].double() * _rates(self, dim)
     both = freqs.cos(), freqs.sin()
     if position_ids.dim() == 3:
@@ -135,8 +172,15 @@ def _text_angles(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, ..
 
 
 def _vision_angles(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, ...]:
-    dim = self.config.embed_dim // self.config.num_heads // 2
+    width = getattr(self.config, "embed_dim", self.config.hidden_size)
+    dim = width // self.config.num_heads // 2
     freqs = position_ids[..., None].double() * _rates(self, dim)
+    return tuple(self.recomposition_frequencies(f) for f in (freqs.cos(), freqs.sin()))
+
+
+def _pixtral_angles(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, ...]:
+    rates = _rates(self, self.config.head_dim)
+    freqs = position_ids[..., None].double() * torch.cat([rates[0::2], rates[1::2]])
     return tuple(self.recomposition_frequencies(f) for f in (freqs.cos(), freqs.sin()))
 
 
@@ -159,6 +203,8 @@ _IN_DOUBLE = {
     "VLRotaryEmbedding": _text_angles,
     "Qwen2RotaryEmbedding": _text_angles,
     "LlamaRotaryEmbedding": _text_angles,
+    "MistralRotaryEmbedding": _text_angles,
     "VisionRotaryEmbedding": _vision_angles,
+    "PixtralVisionRotaryEmbedding": _pixtral_angles,
     "RMSNorm": _norm,
 }

@@ -162,3 +162,23 @@ def test_a_probed_place_is_named_in_the_step_that_computes_it(
         plan = scheduler.plan([request], now_ns)
         assert [work.probe_row for work in plan.works] == [row]
         carry_out(plan)
+
+
+def test_steps_follow_a_target_time() -> None:
+    """A step that takes 2 ms a token is planned for some 50 of them where 100 ms are wanted; decode
+    rows are never left out; without a target the budget stays."""
+    scheduler = Scheduler(512, step_target_ms=100)
+    prefill = Request(make_stream(50_000, "prefill"), deadline_ns=0)
+    decode = Request(make_stream(1, "decode"), deadline_ns=0, generating=True)
+    took_ms = []
+    for step in range(40):
+        plan = scheduler.plan([prefill, decode], now_ns=step)
+        tokens = plan.prefill_tokens + plan.decode_tokens
+        took_ms.append(2 * tokens)
+        assert plan.decode_tokens == 1
+        assert plan.prefill_tokens > 0
+        scheduler.observe(plan, took_ms[-1] * NS_PER_MS)
+    assert all(80 <= took <= 120 for took in took_ms[10:])
+    always = Scheduler(512)
+    always.observe(always.plan([prefill], now_ns=0), 10**12)
+    assert always.token_budget == 512

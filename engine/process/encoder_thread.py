@@ -1,0 +1,210 @@
+"""Encodes pictures in a thread of its own, at low priority, while the engine goes on.
+
+`begin` queues a picture (`headstart.engine.scheduling.encode_queue`) and returns at once. The
+engine waits for `fileno` beside its socket, calls `collect` when it is readable, and then takes the
+picture with `encode_image`, which only has to intern its embeddings.
+
+Bounds: those of the queue. A picture beyond them is encoded when it is taken, within the step. So
+is every picture after the thread has died, which the engine's log reports.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any, Protocol
+
+from headstart.engine.api import Image
+from headstart.engine.errors import EngineError
+from headstart.engine.interfaces import View
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.encode_queue import EncodeQueue
+
+log = logging.getLogger("headstart.engine")
+
+_LOWER_PRIORITY = 5  # nice levels below the engine: a quarter of a core that both want
+_CLOSE_S = 5.0  # a large picture of a large model takes longer
+
+
+class SplitEncoder(Protocol):
+    """An image encoder in two parts: `features` takes long and knows no stream; `view` does not."""
+
+    def takes_frames(self) -> bool:
+        """Whether live frames come to this encoder, and not to the recogniser."""
+        ...
+
+    def size(self, image: Image, *, live: bool) -> tuple[int, Hashable]:
+        """A picture's tokens, and its level of detail: pictures of one level can be stacked."""
+        ...
+
+    def features(self, images: Sequence[Image], *, live: bool) -> Sequence[Any]:
+        """Encode pictures of one level. May run in another thread, one call at a time."""
+        ...
+
+    def view(self, features: Any, image: Image, stream: Stream) -> View:
+        """The tokens of a picture in `stream`."""
+        ...
+
+
+class PictureInThread:
+    """`headstart.engine.interfaces.EncodedPicture`."""
+
+    def __init__(self, image: Image, owner: str, *, live: bool) -> None:
+        self.image, self.owner, self.live = image, owner, live
+        self.done = self.given_up = False
+        self.features: Any = None
+        self.error: EngineError | None = None
+
+
+class EncoderThread:
+    """`headstart.engine.interfaces.ImageEncoder` and `PictureEncoding` over a `SplitEncoder`.
+
+    All methods are for one thread, the engine's. `prepare` is called first in the other one.
+    """
+
+    def __init__(
+        self,
+        encoder: SplitEncoder,
+        queue: EncodeQueue[PictureInThread],
+        clock: Callable[[], int] = time.monotonic_ns,
+        prepare: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._encoder, self._queue, self._clock, self._prepare = encoder, queue, clock, prepare
+        self._pictures: dict[int, PictureInThread] = {}  # by the identity of an image
+        self._finished: deque[PictureInThread] = deque()
+        self._changed = threading.Condition()
+        self._at_work = threading.Lock()  # held while features are computed
+        self._current: list[PictureInThread] = []
+        self._closing = self._died = False
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._work, name="encoder", daemon=True)
+        self._thread.start()
+
+    # --- the engine's thread ---------------------------------------------------------------------
+
+    def encode_image(self, image: Image, stream: Stream, *, live: bool = False) -> View:
+        """A picture that has been encoded, or, if nobody began to, encoded here."""
+        picture = self._pictures.pop(id(image), None)
+        if picture is None or picture.given_up or not picture.done:
+            with self._at_work:
+                (features,) = self._encoder.features([image], live=live)
+            return self._encoder.view(features, image, stream)
+        if picture.error is not None:
+            raise picture.error
+        return self._encoder.view(picture.features, image, stream)
+
+    def begin(self, image: Image, owner: str, due_ns: int, *, live: bool) -> PictureInThread | None:
+        if self._died or (live and not self._encoder.takes_frames()):
+            return None
+        tokens, level = self._encoder.size(image, live=live)
+        picture = PictureInThread(image, owner, live=live)
+        with self._changed:
+            taken = self._queue.push(
+                picture,
+                owner,
+                tokens=tokens,
+                level=(live, level),
+                due_ns=due_ns,
+                now_ns=self._clock(),
+            )
+            if not taken:
+                return None
+            self._changed.notify()
+        self._pictures[id(image)] = picture
+        return picture
+
+    def collect(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        if self._died:
+            self._give_up_all()
+        while self._finished:
+            self._finished.popleft().done = True
+
+    def _give_up_all(self) -> None:
+        with self._changed:
+            for picture in [*self._queue.clear(), *self._current]:
+                picture.given_up = picture.done = True
+            self._current = []
+
+    def release(self, images: Iterable[Image]) -> None:
+        for image in images:
+            self._pictures.pop(id(image), None)
+
+    def forget(self, owner: str) -> None:
+        with self._changed:
+            for picture in self._queue.forget(owner):
+                picture.given_up = picture.done = True
+        self._pictures = {i: p for i, p in self._pictures.items() if p.owner != owner}
+
+    def fileno(self) -> int:
+        return self._wake
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._queue.clear()
+            self._changed.notify()
+        self._thread.join(_CLOSE_S)
+        if self._thread.is_alive():
+            log.warning("the encoder is at work on a picture; it ends with the process")
+        else:
+            os.close(self._wake)
+
+    # --- the other thread ------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            _lower_priority()
+            self._prepare()
+            while batch := self._next():
+                self._encode(batch)
+                with self._changed:
+                    self._current = []
+                    self._finished.extend(batch)
+                os.eventfd_write(self._wake, 1)
+        except BaseException:
+            log.exception("the encoder thread died: pictures are encoded within steps from now on")
+            self._died = True
+            os.eventfd_write(self._wake, 1)
+
+    def _encode(self, batch: Sequence[PictureInThread]) -> None:
+        began_ns = self._clock()
+        try:
+            with self._at_work:
+                images = [picture.image for picture in batch]
+                found = self._encoder.features(images, live=batch[0].live)
+        except EngineError as error:
+            for picture in batch:
+                picture.error = error
+        except Exception:  # one picture's fault is not the next one's; the engine tries it again
+            log.exception("a picture could not be encoded")
+            for picture in batch:
+                picture.given_up = True
+        else:
+            for picture, features in zip(batch, found, strict=True):
+                picture.features = features
+        self._queue.together.observe(len(batch), self._clock() - began_ns)
+
+    def _next(self) -> list[PictureInThread]:
+        """The next batch; none at the end."""
+        with self._changed:
+            while not len(self._queue) and not self._closing:
+                self._changed.wait()
+            self._current = [] if self._closing else self._queue.take()
+            return self._current
+
+
+def _lower_priority() -> None:
+    """Of this thread, by which the kernel counts priorities."""
+    thread = threading.get_native_id()
+    nice = min(19, os.getpriority(os.PRIO_PROCESS, thread) + _LOWER_PRIORITY)
+    try:
+        os.setpriority(os.PRIO_PROCESS, thread, nice)
+    except OSError as error:  # some sandboxes do not let it
+        log.warning("pictures are encoded at the engine's own priority: %s", error)
