@@ -355,6 +355,31 @@ def frames(model: str = Small, as_json: bool = Json) -> None:
 
 
 @app.command()
+def video(
+    model: str = Small,
+    minutes: str = typer.Option("2,10", help="lengths, separated by commas"),
+    half: str = typer.Option("report", help="choose or report"),
+    folder: Path = typer.Option(Path("build/video"), "--folder", help="where videos are kept"),
+    as_json: bool = Json,
+) -> None:
+    """Questions about long videos: right answers, time, and memory of client and server."""
+    from headstart.benchmarks import video as benchmark
+    from headstart.benchmarks.photos import PhotosMissing
+
+    if half not in (benchmark.CHOOSE, benchmark.REPORT):
+        raise typer.BadParameter(f"expected choose or report, got {half!r}")
+    try:
+        lengths = [float(word) for word in minutes.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected comma-separated numbers, got {minutes!r}") from None
+    try:
+        benchmark.run(model, lengths, half, folder, as_json=as_json)
+    except (PhotosMissing, FileNotFoundError) as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
+
+
+@app.command()
 def cache(model: str = Small, as_json: bool = Json) -> None:
     """The same video a second time, in the same session and in another."""
     from headstart.benchmarks import cache as benchmark

