@@ -41,8 +41,8 @@ FPS = 5
 WIDTH, HEIGHT = 320, 240
 SENTENCE_EVERY_S = 10
 CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine")
-NEAR_S = 45.0
-"""A time in an answer counts if it is no further than this from when the thing was shown."""
+NEAR_S = 3.0
+"""A time in an answer is right while the thing is shown, or so long before or behind."""
 
 Picture = npt.NDArray[np.uint8]
 
@@ -113,7 +113,8 @@ class Asked:
     def is_right(self, answer: str) -> bool:
         if self.kind != "when":
             return re.search(self.wanted, answer.lower()) is not None
-        return any(abs(said_s - self.at_s - SCENE_S / 2) <= NEAR_S for said_s in _times(answer))
+        until_s = self.at_s + SCENE_S
+        return any(self.at_s - NEAR_S <= s <= until_s + NEAR_S for s in _times(answer))
 
 
 def run(model: str, minutes: Sequence[float], half: str, folder: Path, *, as_json: bool) -> None:

@@ -22,6 +22,8 @@ from headstart.talk.long_file.plan import Part, clock
 K1, B = 1.2, 0.5
 NAMED_BONUS = 100.0
 """Of a part at a time that the question names: before all others."""
+FEW = 3
+"""Notes that a model gets which is confused by more."""
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _CLOCK = re.compile(r"\b(?:(\d+):)?(\d{1,2}):(\d{2})\b")
 _MINUTE = re.compile(r"\b(?:minutes?|min)\s+(\d+)\b|\b(\d+)(?:st|nd|rd|th)?[\s-]+(?:minutes?|min)\b")
@@ -36,14 +38,23 @@ _STOP = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Sight:
+    """What the model says of one picture."""
+
+    at_s: float
+    text: str
+
+
 @dataclass
 class Note:
-    """Of one part. `seen`: the model's summary; `heard`: what was said, line by line; `shown_s`:
-    times of the pictures it saw."""
+    """Of one part. `seen`: the model's summary of it, or `sights`, of one picture each; `heard`:
+    what was said, line by line; `shown_s`: times of the pictures it saw."""
 
     part: Part
     seen: str = ""
     heard: list[Line] = field(default_factory=list)
+    sights: list[Sight] = field(default_factory=list)
     shown_s: list[float] = field(default_factory=list)
     sampled: int = 0
     took_s: float = 0.0
@@ -57,12 +68,18 @@ class Note:
         """Those that the part before does not have."""
         return [line for line in self.heard if line.end_s > self.part.new_s or not self.part.index]
 
+    @property
+    def summary(self) -> str:
+        """What is shown, in a sentence or a few."""
+        return self.seen or " ".join(sight.text for sight in self.sights)
+
     def to_wire(self) -> Event:
         return {
             "index": self.part.index,
             "start_s": round(self.part.start_s, 3),
             "end_s": round(self.part.end_s, 3),
-            "summary": self.seen,
+            "summary": self.summary,
+            "sights": [vars(sight) for sight in self.sights],
             "heard": [line.to_wire() for line in self.heard],
             "pictures": [round(at_s, 2) for at_s in self.shown_s],
             "pictures_sampled": self.sampled,
@@ -123,15 +140,12 @@ def scores(question: str, notes: Sequence[Note], start_s: float, end_s: float) -
 
 
 def _text(note: Note) -> str:
-    return " ".join((note.seen, *(line.text for line in note.heard)))
+    return " ".join((note.summary, *(line.text for line in note.heard)))
 
 
 def times(question: str, end_s: float) -> list[tuple[float, float]]:
     """The ranges that a question names, in s: `12:30`, `minute 12`, `after 40 seconds`."""
-    found = []
-    for hours, minutes, seconds in _CLOCK.findall(question):
-        at_s = 3600 * int(hours or 0) + 60 * int(minutes) + int(seconds)
-        found.append((at_s - 5.0, at_s + 5.0))
+    found = [(at_s - 1, at_s + 1) for at_s in clock_times(question)]
     lower = question.lower()
     for before, behind in _MINUTE.findall(lower):
         minute = int(before or behind)
@@ -143,14 +157,30 @@ def times(question: str, end_s: float) -> list[tuple[float, float]]:
 
 
 def chosen(
-    question: str, notes: Sequence[Note], room_chars: int, start_s: float, end_s: float
+    question: str,
+    notes: Sequence[Note],
+    room_chars: int,
+    start_s: float,
+    end_s: float,
+    *,
+    few: bool = False,
 ) -> list[Note]:
     """The notes for a question, in order of time: all if they fit, else the likeliest, each with
-    its neighbours as far as there is room. At least one."""
-    if sum(len(written(note)) for note in notes) <= room_chars:
+    its neighbours as far as there is room. At least one. `few`: even if all fit, only those at a
+    time that the question names, or the `FEW` likeliest."""
+    fit = sum(len(written(note)) for note in notes) <= room_chars
+    if fit and not few:
         return list(notes)
     points = scores(question, notes, start_s, end_s)
     order = sorted(range(len(notes)), key=lambda i: (-points[i], i))
+    if few and points[order[0]] > 0:
+        floor = NAMED_BONUS / 2 if points[order[0]] >= NAMED_BONUS / 2 else points[order[0]] / 3
+        order = [i for i in order if points[i] >= floor][:FEW]
+        while len(order) > 1 and sum(len(written(notes[i])) for i in order) > room_chars:
+            order.pop()
+        return [notes[i] for i in sorted(order)]
+    if fit:
+        return list(notes)
     picked: set[int] = set()
     left = room_chars
     wanted = [i for i in order if points[i] > 0]
@@ -177,15 +207,26 @@ def _spread(count: int) -> Iterable[int]:
     yield from (i for i in range(count) if i not in seen)
 
 
+def shown_at(notes: Sequence[Note], at_s: float) -> Sight | None:
+    """What stood there at a time, as far as single pictures were described."""
+    sights = (sight for note in notes for sight in note.sights if sight.at_s <= at_s)
+    return max(sights, key=lambda sight: sight.at_s, default=None)
+
+
+def clock_times(question: str) -> list[float]:
+    """The times in the recording that a question names exactly, in s."""
+    return [
+        3600.0 * int(hours or 0) + 60 * int(minutes) + int(seconds)
+        for hours, minutes, seconds in _CLOCK.findall(question)
+    ]
+
+
 def written(note: Note) -> str:
-    """A note as the model reads it."""
-    lines = [f"[{note.when}]"]
-    if note.seen:
-        lines.append(note.seen)
-    heard = note.new_lines()
-    if heard:
-        lines += [f'{clock(line.start_s)} "{line.text}"' for line in heard]
-    return "\n".join(lines)
+    """A note as the model reads it: its summary, then what is shown and said in order of time."""
+    timed = [(s.at_s, f"{clock(s.at_s)} shown: {s.text}") for s in note.sights]
+    timed += [(s.start_s, f'{clock(s.start_s)} said: "{s.text}"') for s in note.new_lines()]
+    lines = [text for _, text in sorted(timed, key=lambda pair: pair[0])]
+    return "\n".join((f"[{note.when}]", *([note.seen] if note.seen else []), *lines))
 
 
 def groups(notes: Sequence[Note], room_chars: int) -> list[list[Note]]:

@@ -8,7 +8,7 @@ import time
 from typing import TextIO
 
 from rich.console import Console, Group
-from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from headstart.talk.long_file.facts import Facts
@@ -127,13 +127,16 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
 
     def noted(self, note: Note, report: Report) -> None:
         self._report = report
-        text = Text(f"{note.when:>13}  ", style="cyan")
-        text.append(note.seen or "(nothing to see or hear)", style="default")
-        self._console.print(text)
-        for line in note.new_lines():
-            said = Text(" " * 15 + f"{clock(line.start_s)} ", style="bright_black")
-            said.append(f"“{line.text}”", style="green")
-            self._console.print(said)
+        rows = Table.grid(padding=(0, 2, 0, 0))
+        rows.add_column(min_width=13, no_wrap=True)
+        rows.add_column()
+        nothing = "" if note.sights or note.heard else "nothing to see or hear"
+        rows.add_row(Text(note.when, style="cyan"), Text(note.seen or nothing))
+        timed = [(s.at_s, Text(s.text)) for s in note.sights]
+        timed += [(s.start_s, Text(f"“{s.text}”", style="green")) for s in note.new_lines()]
+        for at_s, what in sorted(timed, key=lambda pair: pair[0]):
+            rows.add_row(Text(f"{clock(at_s):>13}", style="bright_black"), what)
+        self._console.print(rows)
         if not self._console.is_terminal and self._plan is not None:
             line_ = progress_line(report, max(report.took_s, 1e-3))
             self._console.print(Text(line_, style="bright_black"))

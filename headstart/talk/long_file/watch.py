@@ -21,11 +21,11 @@ from headstart.client_key import NO_KEY
 from headstart.gateway.errors import ServerRefused, TalkError
 from headstart.gateway.runtime import tasks
 from headstart.talk.long_file import hearing, notes, thinking, wording
-from headstart.talk.long_file.choice import PICTURES, ByMotion, Chooser
+from headstart.talk.long_file.choice import PICTURES, ByMotion, Candidate, Chooser, thin
 from headstart.talk.long_file.facts import Facts, look, within
 from headstart.talk.long_file.hearing import Ears, Line
 from headstart.talk.long_file.link import Event, session_url
-from headstart.talk.long_file.notes import Digest, Note
+from headstart.talk.long_file.notes import Digest, Note, Sight
 from headstart.talk.long_file.plan import OVERLAP_S, PART_S, Plan
 from headstart.talk.long_file.reader import Lost, Material, read
 from headstart.talk.long_file.seat import RETRY_FOR_S, Seat
@@ -34,6 +34,12 @@ from headstart.talk.long_file.thinking import AnswerFailed, Mind
 ROOM_CHARS = 6000
 """How much of the notes is read for one answer: some 1,500 tokens."""
 ROOM_CHARS_MIN = 500
+GLANCE_TOKENS = 32
+"""A model that reads fewer tokens of a picture sees one thing in it (`small`: its label). It is
+shown one picture at a time, reads no earlier summaries, which it would repeat, and fewer notes."""
+GLANCES = 4
+"""Pictures of a part that such a model is shown."""
+GLANCE_ROOM_CHARS = 2400
 DIGESTS_SHARE = 1 / 3
 DIGESTS_AT_ONCE = 4
 
@@ -213,6 +219,7 @@ class _Watcher:
         self._undigested: list[Note] = []
         self._room_chars = options.room_chars
         self._cannot_hear = False
+        self._glances: bool | None = None  # not known before the first picture
         key, away, retry_s = options.api_key, observer.away, options.retry_for_s
         ears_url = session_url(url, options.model, hearing.KIND)
         self._ears: Seat[Ears] = Seat(
@@ -316,13 +323,10 @@ class _Watcher:
         note = Note(part, heard=list(lines), sampled=material.sampled)
         note.shown_s = [shown.at_s for shown in material.pictures]
         sound = material.pcm if self._cannot_hear else b""
-        before = self.report.notes[-wording.REMEMBERED :]
         if material.pictures or lines or sound:
-            self._observer.doing("sums up", part.index)
-            message = wording.part_message(part, before, material.pictures, lines, sound)
+            self._observer.doing("looks at", part.index)
             try:
-                said = await self._ask(message, wording.SUMMARY_TOKENS)
-                note.seen, note.usage = said.text, said.usage
+                await self._look(note, material, sound)
             except AnswerFailed as failed:
                 self._remark(f"{note.when} was not summarised: {failed}")
         note.took_s = time.monotonic() - began_s
@@ -331,6 +335,29 @@ class _Watcher:
         self._undigested.append(note)
         self._observer.noted(note, self.report)
         await self._digest()
+
+    async def _look(self, note: Note, material: Material, sound: bytes) -> None:
+        """Let the model see a part, in the way that suits it. Raises `AnswerFailed`."""
+        pictures = material.pictures
+        if pictures and self._glances is None:
+            said = await self._ask(wording.sight_message(pictures[0]), wording.SIGHT_TOKENS)
+            tokens = ((said.usage or {}).get("input_token_details") or {}).get("image_tokens")
+            self._glances = bool(tokens) and tokens < GLANCE_TOKENS
+            if self._glances:
+                self._room_chars = min(self._room_chars, GLANCE_ROOM_CHARS)
+        if not self._glances:
+            before = self.report.notes[-wording.REMEMBERED :]
+            message = wording.part_message(note.part, before, pictures, note.heard, sound)
+            said = await self._ask(message, wording.SUMMARY_TOKENS)
+            note.seen, note.usage = said.text, said.usage
+            return
+        candidates = [Candidate(shown.at_s, shown.thumbnail) for shown in pictures]
+        chosen = thin(candidates, range(len(candidates)), GLANCES)
+        note.shown_s = [pictures[index].at_s for index in chosen]
+        for index in chosen:
+            said = await self._ask(wording.sight_message(pictures[index]), wording.SIGHT_TOKENS)
+            if not note.sights or note.sights[-1].text != said.text:
+                note.sights.append(Sight(pictures[index].at_s, said.text))
 
     async def _ask(self, message: Sequence[Event], max_tokens: int) -> thinking.Said:
         return await self._mind.use(lambda link, mind: mind.answer(link, message, max_tokens))
@@ -386,7 +413,12 @@ class _Watcher:
         while True:
             left = room - sum(len(str(digest)) for digest in digests)
             read_ = notes.chosen(
-                question, report.notes, left, report.plan.start_s, report.plan.end_s
+                question,
+                report.notes,
+                left,
+                report.plan.start_s,
+                report.plan.end_s,
+                few=bool(self._glances),
             )
             message = wording.question_message(question, read_, digests, is_whole=report.is_whole)
             spans = [(note.part.start_s, note.part.end_s) for note in read_]

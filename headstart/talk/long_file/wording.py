@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headstart.talk.long_file.hearing import Line
 from headstart.talk.long_file.link import Event
-from headstart.talk.long_file.notes import Digest, Note, written
+from headstart.talk.long_file.notes import Digest, Note, clock_times, shown_at, written
 from headstart.talk.long_file.plan import Part, clock
 from headstart.talk.long_file.reader import Shown
 from headstart.talk.long_file.thinking import picture, sound, words
@@ -18,6 +18,7 @@ INSTRUCTIONS = (
 SUMMARY_TOKENS = 96
 DIGEST_TOKENS = 128
 ANSWER_TOKENS = 256
+SIGHT_TOKENS = 40
 REMEMBERED = 2
 """How many earlier summaries are read with a part."""
 REMEMBERED_CHARS = 320
@@ -34,7 +35,7 @@ def part_message(
     a model that hears by itself."""
     head = f"This is a video, from {clock(part.start_s)} to {clock(part.end_s)}."
     if before:
-        head += "\nEarlier: " + " ".join(_short(note.seen) for note in before if note.seen)
+        head += "\nEarlier: " + " ".join(_short(note.summary) for note in before if note.summary)
     content = [words(head + "\n")]
     timed: list[tuple[float, Event | str]] = [(s.at_s, picture(s.jpeg)) for s in shown]
     timed += [(line.start_s, f'\n{clock(line.start_s)} someone says: "{line.text}"') for line in lines]
@@ -52,6 +53,10 @@ def part_message(
         words(f"\n\nSay in one or two sentences {wanted}. Do not mention pictures or the camera.")
     )
     return content
+
+
+def sight_message(shown: Shown) -> list[Event]:
+    return [picture(shown.jpeg), words("Describe the picture in one short sentence.")]
 
 
 def digest_message(notes: Sequence[Note]) -> list[Event]:
@@ -73,6 +78,10 @@ def question_message(
     if digests:
         text += "In short:\n" + "\n".join(map(str, digests)) + "\n\nIn detail:\n"
     text += "\n\n".join(map(written, notes))
+    for at_s in clock_times(question):
+        sight = shown_at(notes, at_s)
+        if sight is not None:
+            text += f"\n\nAt {clock(at_s)} this is shown: {sight.text}"
     text += f"\n\nQuestion about the video: {question}\nAnswer in one or two sentences."
     return [words(text)]
 

@@ -49,7 +49,7 @@ def test_a_time_finds_its_part(question: str, at_s: float) -> None:
 
 def test_times_in_a_question() -> None:
     """Hours too; a number is no time."""
-    assert times("at 1:02:03", 7200) == [(3718, 3728)]
+    assert times("at 1:02:03", 7200) == [(3722, 3724)]
     assert times("Are there 12 people?", 7200) == []
 
 
