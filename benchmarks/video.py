@@ -3,7 +3,7 @@ much memory client and server need.
 
 The videos are made of real clips and photographs that packages ship, a scene of 40 s each, and of
 sentences spoken by a packaged voice: most are about nothing, some state a fact that a question asks
-for. Prompts were chosen on one half (`CHOOSE`: facts, pictures, voice); `REPORT` is the other.
+for. Prompts were chosen on one half of the facts and photographs (`CHOOSE`); `REPORT` is the other.
 
 Keys: rows (each length: minutes, parts, wall_s, speed in times of real time, client_peak_bytes,
 server_peak_bytes, spoken_right of spoken, shown_right of shown, when_right of when, questions),
@@ -35,7 +35,7 @@ from headstart.talk.long_file.plan import clock
 from headstart.talk.long_file.watch import Report, WatchObserver, WatchOptions, watch
 
 CHOOSE, REPORT = "choose", "report"
-VOICES = {CHOOSE: "joe", REPORT: "kokoro jm_kumo"}
+VOICE = "joe"
 SCENE_S = 40
 FPS = 5
 WIDTH, HEIGHT = 320, 240
@@ -166,7 +166,7 @@ def make(path: Path, lasts_s: int, half: str) -> list[Asked]:
             asked.append(Asked("when", f"At what time is the {scene.names[0]} shown?", "",
                                scene.start_s))
     if not path.exists():
-        _write(path, lasts_s, scenes, _speech(lasts_s, half, dict(zip(at_s, facts, strict=True))))
+        _write(path, lasts_s, scenes, _speech(lasts_s, dict(zip(at_s, facts, strict=True))))
     return asked
 
 
@@ -210,8 +210,8 @@ def _fitted(pixels: Picture) -> Picture:
     return np.asarray(frame.reformat(WIDTH, HEIGHT, format="rgb24").to_ndarray(), np.uint8)
 
 
-def _speech(lasts_s: int, half: str, facts: dict[int, Fact]) -> Samples:
-    (_, say), = cast((VOICES[half],))
+def _speech(lasts_s: int, facts: dict[int, Fact]) -> Samples:
+    (_, say), = cast((VOICE,))
     made: dict[str, Samples] = {}
     whole = np.random.default_rng(0).integers(-3, 4, lasts_s * RATE_HZ).astype(np.int16)
     filler = iter(FILLER * (1 + lasts_s // SENTENCE_EVERY_S // len(FILLER)))
