@@ -22,6 +22,7 @@ ClipFolder = typer.Option(Path("build/conditions"), "--folder", help="where clip
 PeerFolder = typer.Option(
     Path("build/peers"), "--folder", help="where clips, environments and logs are kept"
 )
+VideoFolder = typer.Option(Path("build/video"), "--folder", help="where videos are kept")
 LogFile = typer.Option(None, "--log", help="where the server's log goes")
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
 Notes = typer.Option(None, "--notes", help="write recorded turns to FILE, or read them from it")
@@ -359,7 +360,7 @@ def video(
     model: str = Small,
     minutes: str = typer.Option("2,10", help="lengths, separated by commas"),
     half: str = typer.Option("report", help="choose or report"),
-    folder: Path = typer.Option(Path("build/video"), "--folder", help="where videos are kept"),
+    folder: Path = VideoFolder,
     as_json: bool = Json,
 ) -> None:
     """Questions about long videos: right answers, time, and memory of client and server."""

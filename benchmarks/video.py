@@ -58,37 +58,63 @@ class Fact:
 
 FACTS = {
     CHOOSE: (
-        Fact("The spare key lies under the blue flower pot.", "Where is the spare key?",
-             r"flower ?pot"),
-        Fact("Our train to London leaves at half past seven.",
-             "When does the train to London leave?", r"half past seven|7[:.]?30"),
+        Fact(
+            "The spare key lies under the blue flower pot.",
+            "Where is the spare key?",
+            r"flower ?pot",
+        ),
+        Fact(
+            "Our train to London leaves at half past seven.",
+            "When does the train to London leave?",
+            r"half past seven|7[:.]?30",
+        ),
         Fact("The bridge was built by a woman named Clara.", "Who built the bridge?", r"clara"),
-        Fact("The soup needs three onions and a carrot.", "How many onions does the soup need?",
-             r"three|\b3\b"),
-        Fact("The old library closes on Wednesday.", "When does the old library close?",
-             r"wednesday"),
-        Fact("My brother works in a bakery in Denver.", "Where does the brother work?",
-             r"baker|denver"),
+        Fact(
+            "The soup needs three onions and a carrot.",
+            "How many onions does the soup need?",
+            r"three|\b3\b",
+        ),
+        Fact(
+            "The old library closes on Wednesday.", "When does the old library close?", r"wednesday"
+        ),
+        Fact(
+            "My brother works in a bakery in Denver.",
+            "Where does the brother work?",
+            r"baker|denver",
+        ),
     ),
     REPORT: (
-        Fact("The doctor keeps her car behind the church.", "Where does the doctor keep her car?",
-             r"church"),
-        Fact("The next meeting is on the second of August.", "When is the next meeting?",
-             r"august"),
+        Fact(
+            "The doctor keeps her car behind the church.",
+            "Where does the doctor keep her car?",
+            r"church",
+        ),
+        Fact(
+            "The next meeting is on the second of August.", "When is the next meeting?", r"august"
+        ),
         Fact("The cake was made by our neighbour Henry.", "Who made the cake?", r"henry"),
-        Fact("There are forty sheep on the farm.", "How many sheep are on the farm?",
-             r"forty|\b40\b"),
+        Fact(
+            "There are forty sheep on the farm.", "How many sheep are on the farm?", r"forty|\b40\b"
+        ),
         Fact("The museum is closed on Monday.", "When is the museum closed?", r"monday"),
-        Fact("My sister moved to a small house in Boston.", "Where did the sister move?",
-             r"boston|small house"),
+        Fact(
+            "My sister moved to a small house in Boston.",
+            "Where did the sister move?",
+            r"boston|small house",
+        ),
     ),
 }
 FILLER = (
-    "And so we go on for a little while.", "That is all there is to say about it.",
-    "Some people like it, and some people do not.", "It was a quiet afternoon.",
-    "We will see what happens next.", "Nobody knows exactly why.",
-    "It has been like this for many years.", "Let us have a closer look.",
-    "There is a lot more to say, of course.", "The weather was rather good that day.",
+    "And so we go on for a little while.",
+    "That is all there is to say about it.",
+    "Some people like it, and some people do not.",
+    "It was a quiet afternoon.",
+    "We will see what happens next.",
+    "Nobody knows exactly why.",
+    "It has been like this for many years.",
+    "Let us have a closer look.",
+    "There is a lot more to say, of course.",
+    "The weather was rather good that day.",
 )
 
 
@@ -152,19 +178,30 @@ def make(path: Path, lasts_s: int, half: str) -> list[Asked]:
     scenes = list(_scenes(count, half))
     facts = FACTS[half][: max(2, min(len(FACTS[half]), lasts_s // 60))]
     # Spread over the whole, the first early and the last late.
-    at_s = [12 + round(i * (lasts_s - 24) / max(1, len(facts) - 1)) // 10 * 10
-            for i in range(len(facts))]
+    at_s = [
+        12 + round(i * (lasts_s - 24) / max(1, len(facts) - 1)) // 10 * 10
+        for i in range(len(facts))
+    ]
     at_s = [min(second, lasts_s - 12) for second in at_s]
-    asked = [Asked("spoken", fact.question, fact.wanted, at) for fact, at in
-             zip(facts, at_s, strict=True)]
+    asked = [
+        Asked("spoken", fact.question, fact.wanted, at)
+        for fact, at in zip(facts, at_s, strict=True)
+    ]
     shown = [scene for scene in scenes if scene.names]
     for scene in shown[:: max(1, len(shown) // 3)][:3]:
         middle_s = scene.start_s + SCENE_S / 2
-        asked.append(Asked("shown", f"What is shown at {clock(middle_s)}?",
-                           "|".join(scene.names), scene.start_s))
+        asked.append(
+            Asked(
+                "shown",
+                f"What is shown at {clock(middle_s)}?",
+                "|".join(scene.names),
+                scene.start_s,
+            )
+        )
         if sum(other.names == scene.names for other in shown) == 1:
-            asked.append(Asked("when", f"At what time is the {scene.names[0]} shown?", "",
-                               scene.start_s))
+            asked.append(
+                Asked("when", f"At what time is the {scene.names[0]} shown?", "", scene.start_s)
+            )
     if not path.exists():
         _write(path, lasts_s, scenes, _speech(lasts_s, dict(zip(at_s, facts, strict=True))))
     return asked
@@ -201,8 +238,11 @@ def _panned(pixels: Picture) -> list[Picture]:
 def _clip(name: str) -> list[Picture]:
     with av.open(str(video_path(name))) as container:
         every = max(1, round(float(container.streams.video[0].average_rate or 25) / FPS))
-        return [_fitted(f.to_ndarray(format="rgb24"))
-                for i, f in enumerate(container.decode(video=0)) if i % every == 0]
+        return [
+            _fitted(f.to_ndarray(format="rgb24"))
+            for i, f in enumerate(container.decode(video=0))
+            if i % every == 0
+        ]
 
 
 def _fitted(pixels: Picture) -> Picture:
@@ -211,7 +251,7 @@ def _fitted(pixels: Picture) -> Picture:
 
 
 def _speech(lasts_s: int, facts: dict[int, Fact]) -> Samples:
-    (_, say), = cast((VOICE,))
+    ((_, say),) = cast((VOICE,))
     made: dict[str, Samples] = {}
     whole = np.random.default_rng(0).integers(-3, 4, lasts_s * RATE_HZ).astype(np.int16)
     filler = iter(FILLER * (1 + lasts_s // SENTENCE_EVERY_S // len(FILLER)))
@@ -267,8 +307,13 @@ async def _row(path: Path, asked: Sequence[Asked], model: str, minutes: float) -
             found = await watch(path, server.url, options, _Progress())
     wire = found.to_wire()
     questions = [
-        {"kind": each.kind, "question": each.question, "answer": answer.text,
-         "right": each.is_right(answer.text), "took_s": round(answer.took_s, 1)}
+        {
+            "kind": each.kind,
+            "question": each.question,
+            "answer": answer.text,
+            "right": each.is_right(answer.text),
+            "took_s": round(answer.took_s, 1),
+        }
         for each, answer in zip(asked, found.answers, strict=True)
     ]
     row: dict[str, object] = {

@@ -288,7 +288,8 @@ def talk(
         str, typer.Option(help="With --ask: how they are chosen: motion, scene or uniform.")
     ] = "motion",
     notes_chars: Annotated[
-        int, typer.Option(min=500, help="With --ask: how much of its notes the model reads at once.")
+        int,
+        typer.Option(min=500, help="With --ask: how much of its notes the model reads at once."),
     ] = 6000,
     real_time: Annotated[
         bool, typer.Option("--real-time", help="With --ask: no faster than it would be watched.")

@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 from headstart.gateway.video.sampling import (
@@ -62,8 +63,7 @@ class ByMotion:
         if not candidates or at_most < 1:
             return []
         news = [1.0] + [
-            difference(one.thumbnail, other.thumbnail)
-            for one, other in zip(candidates, candidates[1:], strict=False)
+            difference(one.thumbnail, other.thumbnail) for one, other in pairwise(candidates)
         ]
         cell_s = 1 / FPS_MIN
         first_s = candidates[0].at_s
@@ -78,7 +78,9 @@ class ByMotion:
             if len(kept) >= at_most or news[index] < SAME:
                 break
             at = bisect(kept, index)
-            if all(_news(candidates, near, index) >= SAME for near in kept[max(0, at - 1) : at + 1]):
+            if all(
+                _news(candidates, near, index) >= SAME for near in kept[max(0, at - 1) : at + 1]
+            ):
                 kept.insert(at, index)
         return kept
 

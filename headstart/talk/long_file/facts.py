@@ -7,14 +7,16 @@ A fault that shows only later is told when it is met (`reader.Lost`). Raises
 
 from __future__ import annotations
 
+import contextlib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 import av
 from av.container.input import InputContainer
 
-from headstart.gateway.errors import FileEmpty, FileMissing, FileUndecodable, MediaError
-from headstart.talk.container import opened
+from headstart.gateway.errors import FileEmpty, FileMissing, MediaError
+from headstart.talk.container import UNDECODABLE, opened
 from headstart.talk.long_file.plan import clock
 from headstart.talk.pictures import is_cover
 
@@ -29,7 +31,7 @@ class NothingToSee(MediaError):
 
 @dataclass(frozen=True)
 class Facts:
-    """`duration_s` 0: the header does not say. `start_s`: the timestamp at which the file's time
+    """`start_s`: the timestamp at which the file's time
     begins. `sound`, `video`: indices of the streams; None: there is none, or none whose codec is
     known. `covers`: whether that video is a still, shown all the time. `remarks`: sentences about
     what is unusual."""
@@ -77,12 +79,13 @@ def look(path: Path) -> Facts:
             holds = ", ".join(kinds) or "nothing"
             raise NothingToSee(str(path), f"has nothing to see or hear; it holds {holds}")
         starts_s = [s for s in (sound_from_s, _starts_s(video)) if s is not None]
-        facts = {
-            "duration_s": _duration_s(container),
-            "start_s": min(starts_s, default=0.0) if not _unrelated(starts_s) else starts_s[0],
-        }
+        start_s = min(starts_s, default=0.0) if not _unrelated(starts_s) else starts_s[0]
+        duration_s = _duration_s(container)
+        if not duration_s:
+            remarks.append("it does not say how long it is: it was read once to find out")
+            duration_s = _measured_s(container, start_s)
         if video is None:
-            return Facts(path, **facts, sound=sound, video=None, remarks=tuple(remarks))
+            return Facts(path, duration_s, start_s, sound, None, remarks=tuple(remarks))
         context = video.codec_context
         hdr = _HDR.get(int(context.color_trc or 0), "")
         fps = float(video.average_rate or video.guessed_rate or 0)
@@ -91,15 +94,14 @@ def look(path: Path) -> Facts:
         if int(context.field_order) > _PROGRESSIVE:
             remarks.append("its pictures are interlaced: one field of each is used")
         if context.width * context.height > LARGE_PX:
-            size = f"{context.width} × {context.height}"
+            size = f"{context.width} x {context.height}"
             remarks.append(f"its pictures are large ({size}): decoding them takes long")
-        if not facts["duration_s"]:
-            remarks.append("it does not say how long it is: it is read to its end")
         return Facts(
             path,
-            **facts,
-            sound=sound,
-            video=video.index,
+            duration_s,
+            start_s,
+            sound,
+            video.index,
             width=context.width,
             height=context.height,
             fps=fps,
@@ -111,13 +113,13 @@ def look(path: Path) -> Facts:
 
 def within(facts: Facts, from_s: float, to_s: float | None) -> tuple[float, float]:
     """The range to look at. Raises `NothingToSee` if it lies outside of the file."""
-    end_s = facts.duration_s or float("inf")
+    end_s = facts.duration_s
     until_s = end_s if to_s is None else min(to_s, end_s)
     if from_s < 0 or until_s <= from_s:
-        lasts = f"it lasts {clock(facts.duration_s)}" if facts.duration_s else "its length is open"
         to = "the end" if to_s is None else clock(to_s)
         raise NothingToSee(
-            str(facts.path), f"has nothing from {clock(from_s)} to {to}: {lasts}"
+            str(facts.path),
+            f"has nothing from {clock(from_s)} to {to}: it lasts {clock(end_s)}",
         )
     return from_s, until_s
 
@@ -163,4 +165,19 @@ def _duration_s(container: InputContainer) -> float:
     return (container.duration or 0) / av.time_base
 
 
-__all__ = ["Facts", "FileUndecodable", "NothingToSee", "look", "within"]
+def _measured_s(container: InputContainer, start_s: float) -> float:
+    """The end of the last packet, without decoding any."""
+    end_s, counts = 0.0, Counter[int]()
+    with contextlib.suppress(*UNDECODABLE):
+        for packet in container.demux():
+            if packet.size:
+                counts[packet.stream_index] += 1
+            if packet.pts is not None and packet.time_base is not None:
+                until = packet.pts + (packet.duration or 0)
+                end_s = max(end_s, float(until * packet.time_base) - start_s)
+    if end_s > 0:
+        return end_s
+    rates = [
+        (v.index, float(v.average_rate or v.guessed_rate or 25)) for v in container.streams.video
+    ]
+    return max((counts[index] / rate for index, rate in rates), default=0.0)

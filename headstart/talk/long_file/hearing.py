@@ -133,8 +133,9 @@ class Ears:
         if self._speaking:
             await link.ask(
                 "input_audio_buffer.committed",
-                lambda: sum(not self._is_open(said) for said in self._items.values())
-                + len(link.errors),
+                lambda: (
+                    sum(not self._is_open(said) for said in self._items.values()) + len(link.errors)
+                ),
                 "input_audio_buffer.commit",
             )
         await link.until(lambda: not self._busy, "what was said")

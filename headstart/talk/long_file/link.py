@@ -95,9 +95,7 @@ class Link:
         before = came()
         while came() == before:
             sent_over = await self.send(kind, **fields)
-            await self.until(
-                lambda over=sent_over: came() > before or self._comebacks > over, what
-            )
+            await self.until(lambda over=sent_over: came() > before or self._comebacks > over, what)
 
     async def configure(self, session: Event, gateway: Event) -> None:
         """Set the session up, with our extensions if the server knows them. Raises
@@ -129,8 +127,7 @@ async def joined(
     receive: Callable[[Event], None],
     told: Callable[[float | None], None],
 ) -> AsyncIterator[Link]:
-    """A session at a URL of `session_url`; `told`: see `ResumingConnection`. Raises `TalkError`s.
-    """
+    """A session at a `session_url`; `told`: see `ResumingConnection`. Raises `TalkError`s."""
     async with lasting(functools.partial(open_socket, url, api_key), told) as line:
         link = Link(line, receive)
         task = tasks.awaited(link.listen(), "listen")

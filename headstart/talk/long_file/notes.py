@@ -26,16 +26,20 @@ FEW = 3
 """Notes that a model gets which is confused by more."""
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _CLOCK = re.compile(r"\b(?:(\d+):)?(\d{1,2}):(\d{2})\b")
-_MINUTE = re.compile(r"\b(?:minutes?|min)\s+(\d+)\b|\b(\d+)(?:st|nd|rd|th)?[\s-]+(?:minutes?|min)\b")
+_MINUTE = re.compile(
+    r"\b(?:minutes?|min)\s+(\d+)\b|\b(\d+)(?:st|nd|rd|th)?[\s-]+(?:minutes?|min)\b"
+)
 _SECOND = re.compile(r"\b(\d+)(?:st|nd|rd|th)?[\s-]+seconds?\b|\bseconds?\s+(\d+)\b")
 _ENDS = re.compile(r"\b(?:at|in|towards?|of) (?:the )?(?:very )?(?:end|close)\b|\blast\b|\bfinal")
 _BEGINS = re.compile(r"\b(?:beginning|begins?|start|starts|opening|first)\b")
-_STOP = frozenset(
-    "a an and are as at be been by did do does for from had has have he her his how i in is it its "
-    "me my of on or our she that the their them then there they this to was we were what when "
-    "where which who whom whose why will with you your say says said tell video film recording "
-    "show shows shown see seen hear heard about during into s t speaker person someone".split()
-)
+_STOP_WORDS = """
+a an and are as at be been by did do does for from had has have he her him his how i in
+is it its me my of on or our she that the their them then there they this to was we were
+what when where which who whom whose why will with you your say says said tell video
+film recording show shows shown see seen hear heard about during into s t speaker person
+someone
+"""
+_STOP = frozenset(_STOP_WORDS.split())
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Note:
 
     @property
     def when(self) -> str:
-        return f"{clock(self.part.start_s)}–{clock(self.part.end_s)}"
+        return f"{clock(self.part.start_s)}-{clock(self.part.end_s)}"
 
     def new_lines(self) -> list[Line]:
         """Those that the part before does not have."""
@@ -97,7 +101,7 @@ class Digest:
     text: str
 
     def __str__(self) -> str:
-        return f"{clock(self.start_s)}–{clock(self.end_s)}: {self.text}"
+        return f"{clock(self.start_s)}-{clock(self.end_s)}: {self.text}"
 
 
 def terms(text: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import TextIO
@@ -27,11 +26,11 @@ def plan_lines(facts: Facts, plan: Plan) -> list[str]:
     """What is about to be done, in two lines."""
     kinds = []
     if facts.video is not None:
-        kinds.append("a still" if facts.covers else f"{facts.width} × {facts.height}")
+        kinds.append("a still" if facts.covers else f"{facts.width} x {facts.height}")
         if facts.fps and not facts.covers:
             kinds[-1] += f", {facts.fps:.3g} pictures a second"
     kinds.append("sound" if facts.sound is not None else "no sound")
-    length = clock(facts.duration_s) if facts.duration_s else "length unknown"
+    length = clock(facts.duration_s)
     reach = "" if _is_all(facts, plan) else f"{clock(plan.start_s)} to {clock(plan.end_s)}: "
     parts = "1 part" if plan.count == 1 else f"{plan.count:,} parts"
     return [
@@ -52,7 +51,7 @@ def progress_line(report: Report, elapsed_s: float) -> str:
     line = f"{clock(report.seen_to_s)} of {clock(plan.end_s)} · part {done} of {plan.count:,}"
     if done:
         left_s = elapsed_s / done * (plan.count - done)
-        line += f" · {seen_s / elapsed_s:.1f} × real time · about {lasting(left_s)} left"
+        line += f" · {seen_s / elapsed_s:.1f} x real time · about {lasting(left_s)} left"
     return line
 
 
@@ -149,8 +148,10 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         self._console.print(Text(sentence, style="yellow"))
 
     def away(self, for_s: float | None) -> None:
-        told = "the server is back" if for_s is None else (
-            f"the server is away: trying again for up to {for_s:.0f} s"
+        told = (
+            "the server is back"
+            if for_s is None
+            else (f"the server is away: trying again for up to {for_s:.0f} s")
         )
         self._console.print(Text(told, style="yellow"))
 
@@ -164,7 +165,7 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
             self._console.print(Text(f"failed: {answer.error}", style="red"))
         else:
             self._console.print(Text(answer.text))
-        spans = [f"{clock(a)}–{clock(b)}" for a, b in answer.read]
+        spans = [f"{clock(a)}-{clock(b)}" for a, b in answer.read]
         more = f" and {len(spans) - READ_SHOWN} more" if len(spans) > READ_SHOWN else ""
         read = f"read in detail: {', '.join(spans[:READ_SHOWN])}{more} · {answer.took_s:.0f} s"
         self._console.print(Text(read, style="bright_black"))
@@ -176,10 +177,11 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
             told = f"stopped at {clock(report.seen_to_s)} of {clock(report.plan.end_s)}"
             self._console.print(Text(f"\n{told}: what is behind it is not known", style="yellow"))
         if report.error:
-            self._console.print(Text(f"\nended at {clock(report.seen_to_s)}: {report.error}",
-                                     style="red"))
+            self._console.print(
+                Text(f"\nended at {clock(report.seen_to_s)}: {report.error}", style="red")
+            )
         facts = f"{lasting(seen_s)} in {lasting(report.took_s)}"
-        facts += f" ({seen_s / max(report.took_s, 1e-3):.1f} × real time)"
+        facts += f" ({seen_s / max(report.took_s, 1e-3):.1f} x real time)"
         facts += f", {len(report.notes)} parts, {peak_bytes() / 1e6:.0f} MB here at most"
         self._console.print(Text(f"\n{facts}", style="bright_black"))
 

@@ -50,7 +50,9 @@ def small(frame: VideoFrame, aspect: Fraction | None = None) -> Rgb:
         pixels = _standard_range(frame, width, height)
     else:
         plain = flatten(frame)
-        scaled = plain.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA, threads=1)
+        scaled = plain.reformat(
+            width, height, format="rgb24", interpolation=Interpolation.AREA, threads=1
+        )
         pixels = np.asarray(scaled.to_ndarray(), np.uint8)
     return pixels if orientation == UPRIGHT else np.ascontiguousarray(upright(pixels, orientation))
 
@@ -59,7 +61,11 @@ def thumbnail(pixels: Rgb) -> Thumbnail:
     """What pictures are compared by."""
     frame = VideoFrame.from_ndarray(pixels, format="rgb24")
     tiny = frame.reformat(
-        THUMBNAIL_WIDTH, THUMBNAIL_HEIGHT, format="gray", interpolation=Interpolation.AREA, threads=1
+        THUMBNAIL_WIDTH,
+        THUMBNAIL_HEIGHT,
+        format="gray",
+        interpolation=Interpolation.AREA,
+        threads=1,
     )
     return np.asarray(tiny.to_ndarray(), np.uint8)
 
@@ -89,9 +95,8 @@ def _fit(width: int, height: int, aspect: Fraction | None) -> tuple[int, int]:
 
 def _one_field(frame: VideoFrame) -> VideoFrame:
     """The upper field alone: every second row, of one moment."""
-    pixels = frame.reformat(format="rgb24", threads=1).to_ndarray()
-    field = VideoFrame.from_ndarray(np.ascontiguousarray(pixels[::2]), format="rgb24")
-    return field
+    pixels = np.asarray(frame.reformat(format="rgb24", threads=1).to_ndarray(), np.uint8)
+    return VideoFrame.from_ndarray(np.ascontiguousarray(pixels[::2]), format="rgb24")
 
 
 def _standard_range(frame: VideoFrame, width: int, height: int) -> Rgb:
@@ -108,7 +113,7 @@ def _standard_range(frame: VideoFrame, width: int, height: int) -> Rgb:
         interpolation=Interpolation.AREA,
         threads=1,
     )
-    signal = np.asarray(coded.to_ndarray(), np.float32) / 65535
+    signal = np.asarray(coded.to_ndarray(), np.float32) / np.float32(65535)
     light = (_pq(signal) if int(frame.color_trc) == PQ else _hlg(signal)) / REFERENCE_WHITE_CD_M2
     if is_wide:
         light = np.clip(light @ _TO_BT709.T, 0, None)

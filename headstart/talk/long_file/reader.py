@@ -20,7 +20,9 @@ import av
 import numpy as np
 from av.container.input import InputContainer
 from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
 
+from headstart.gateway.video.sampling import difference
 from headstart.talk.container import UNDECODABLE, Tally, decoded, ogg_links, opened, parts
 from headstart.talk.gaps import GAP_MAX_S, JITTER_S, Gaps
 from headstart.talk.long_file.choice import CANDIDATES_PER_S, SAME, Allowance, Candidate, Chooser
@@ -28,8 +30,15 @@ from headstart.talk.long_file.facts import Facts
 from headstart.talk.long_file.picture import jpeg, small, thumbnail
 from headstart.talk.long_file.plan import Part, Plan, clock
 from headstart.talk.pictures import BACKWARDS_S
-from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Heard, Mixing, Wave, pieces, to_pcm
-from headstart.gateway.video.sampling import difference
+from headstart.talk.sound import (
+    BYTES_PER_SAMPLE,
+    SAMPLE_RATE_HZ,
+    Heard,
+    Mixing,
+    Wave,
+    pieces,
+    to_pcm,
+)
 
 THREADS_MAX = 4
 SKIPS_FROM_FPS = 12.0
@@ -84,8 +93,16 @@ class Material:
     lost: tuple[Lost, ...] = ()
 
 
-def read(facts: Facts, plan: Plan, chooser: Chooser, pictures: int, *, hear: bool = True,
-         see: bool = True, first: int = 0) -> Iterator[Material]:
+def read(
+    facts: Facts,
+    plan: Plan,
+    chooser: Chooser,
+    pictures: int,
+    *,
+    hear: bool = True,
+    see: bool = True,
+    first: int = 0,
+) -> Iterator[Material]:
     """The parts from number `first` on, until the plan or the file ends. `pictures`: of a part, on
     average."""
     start_s = plan.part(first).start_s
@@ -101,7 +118,7 @@ def read(facts: Facts, plan: Plan, chooser: Chooser, pictures: int, *, hear: boo
             candidates = []
         ended = (sound is None or sound.ended) and (video is None or video.ended or facts.covers)
         if ended and not pcm and not candidates:
-            missing_s = min(plan.end_s, facts.duration_s or plan.end_s)
+            missing_s = min(plan.end_s, facts.duration_s)
             for what, there in (("sound", sound), ("pictures", None if facts.covers else video)):
                 if there:
                     losses.add(what, part.start_s, missing_s)
@@ -137,9 +154,7 @@ class _Losses:
         return found
 
 
-def _passes(
-    facts: Facts, stream: int, start_s: float, at: _Position
-) -> Iterator[InputContainer]:
+def _passes(facts: Facts, stream: int, start_s: float, at: _Position) -> Iterator[InputContainer]:
     """The file, opened a little before `start_s` of the recording; again, further on, for as long
     as reading breaks off (`at.tally.ended_early`) before its end. A chained Ogg from its beginning,
     link by link."""
@@ -371,9 +386,11 @@ class _Video:
         assert facts.video is not None
         tally = Tally()
         at = _Position(tally)
-        shift_s, last_s, corrupt, is_bad = -facts.start_s, None, 0, False
+        shift_s, corrupt, is_bad = -facts.start_s, 0, False
+        last_s: float | None = None
         for container in _passes(facts, facts.video, self._start_s, at):
             stream = container.streams[facts.video]
+            assert isinstance(stream, VideoStream)
             context = stream.codec_context
             context.thread_type = "AUTO"
             context.thread_count = min(THREADS_MAX, os.cpu_count() or 1)
@@ -398,6 +415,6 @@ class _Video:
                     self._losses.add("pictures", last_s or self._start_s, at_s)
                     is_bad = False
                 last_s = self._reached_s = at_s
-                yield at_s, frame, stream.sample_aspect_ratio
+                yield at_s, frame, context.sample_aspect_ratio
         if (is_bad or tally.corrupt > corrupt) and last_s is not None:
-            self._losses.add("pictures", last_s, min(self._end_s, facts.duration_s or last_s))
+            self._losses.add("pictures", last_s, min(self._end_s, facts.duration_s))

@@ -312,8 +312,10 @@ class _Watcher:
             lines, reason = [], str(refused)
         if reason is not None:
             self._cannot_hear = True
-            self._remark(f"the server writes down nothing that is said ({reason}): its model gets "
-                         "the sound itself")
+            self._remark(
+                f"the server writes down nothing that is said ({reason}): its model gets "
+                "the sound itself"
+            )
         return lines
 
     async def _note(self, material: Material, lines: Sequence[Line]) -> None:
@@ -368,8 +370,9 @@ class _Watcher:
         if size <= self._room_chars and not (all_of_them and self.report.digests):
             return
         for group in notes.groups(self._undigested, self._room_chars):
-            await self._digest_of(group[0].part.start_s, group[-1].part.end_s,
-                                  wording.digest_message(group))
+            await self._digest_of(
+                group[0].part.start_s, group[-1].part.end_s, wording.digest_message(group)
+            )
         self._undigested.clear()
 
     async def _digest_of(self, start_s: float, end_s: float, message: Sequence[Event]) -> None:

@@ -38,7 +38,9 @@ def part_message(
         head += "\nEarlier: " + " ".join(_short(note.summary) for note in before if note.summary)
     content = [words(head + "\n")]
     timed: list[tuple[float, Event | str]] = [(s.at_s, picture(s.jpeg)) for s in shown]
-    timed += [(line.start_s, f'\n{clock(line.start_s)} someone says: "{line.text}"') for line in lines]
+    timed += [
+        (line.start_s, f'\n{clock(line.start_s)} someone says: "{line.text}"') for line in lines
+    ]
     for at_s, what in sorted(timed, key=lambda pair: pair[0]):
         if isinstance(what, str):
             content.append(words(what))

@@ -12,8 +12,11 @@ def candidate(at_s: float, level: int) -> Candidate:
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 119), st.integers(0, 255)), max_size=120,
-             unique_by=lambda pair: pair[0]),
+    st.lists(
+        st.tuples(st.integers(0, 119), st.integers(0, 255)),
+        max_size=120,
+        unique_by=lambda pair: pair[0],
+    ),
     st.integers(1, 40),
     st.sampled_from(sorted(choosers())),
 )

@@ -37,9 +37,13 @@ def test_all_of_a_short_recording_is_read() -> None:
 
 @pytest.mark.parametrize(
     ("question", "at_s"),
-    [("What happens at 12:30?", 750), ("What is said in minute 20?", 1220),
-     ("What do you see after 90 seconds?", 90), ("How does it begin?", 1),
-     ("What is said at the very end?", 1799)],
+    [
+        ("What happens at 12:30?", 750),
+        ("What is said in minute 20?", 1220),
+        ("What do you see after 90 seconds?", 90),
+        ("How does it begin?", 1),
+        ("What is said at the very end?", 1799),
+    ],
 )
 def test_a_time_finds_its_part(question: str, at_s: float) -> None:
     """Clock times, minutes, seconds, the beginning and the end."""

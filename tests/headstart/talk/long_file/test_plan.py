@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +18,7 @@ def test_parts_cover_everything_and_overlap(start_s: float, lasts_s: float, part
     parts = [plan.part(index) for index in range(plan.count)]
     assert parts[0].start_s == start_s
     assert parts[-1].end_s == pytest.approx(plan.end_s)
-    for before, part in zip(parts, parts[1:], strict=False):
+    for before, part in pairwise(parts):
         assert before.end_s - part.start_s == pytest.approx(2.0, abs=1e-6)
         assert part.new_s == pytest.approx(before.end_s)
         assert part.lasts_s > 2.0 - 1e-6
@@ -33,8 +35,17 @@ def test_half_an_hour_and_ten_hours() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90), ("90s", 90), ("1.5", 1.5), ("1:30", 90), ("1:02:03", 3723), ("12m", 720),
-     ("2min", 120), ("1h", 3600), (" 0:07 ", 7)],
+    [
+        ("90", 90),
+        ("90s", 90),
+        ("1.5", 1.5),
+        ("1:30", 90),
+        ("1:02:03", 3723),
+        ("12m", 720),
+        ("2min", 120),
+        ("1h", 3600),
+        (" 0:07 ", 7),
+    ],
 )
 def test_times_as_people_write_them(text: str, seconds: float) -> None:
     """Every form that the error message names."""
@@ -57,5 +68,11 @@ def test_a_clock_reads_back(seconds: int) -> None:
 def test_lengths_in_words() -> None:
     """Rounded as a person would."""
     assert [lasting(s) for s in (0.2, 40, 89, 90, 780, 5399, 9000)] == [
-        "1 s", "40 s", "89 s", "2 min", "13 min", "90 min", "2.5 h"
+        "1 s",
+        "40 s",
+        "89 s",
+        "2 min",
+        "13 min",
+        "90 min",
+        "2.5 h",
     ]

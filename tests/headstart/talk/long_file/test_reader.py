@@ -1,6 +1,7 @@
 """Real files through real decoders, each odd in one way."""
 
 import io
+from itertools import pairwise
 from pathlib import Path
 
 import av
@@ -31,15 +32,16 @@ from tests.headstart.talk.odd_files import joined
 SECOND_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ
 
 
-def parts_of(path: Path, *, part_s: float = 30.0, from_s: float = 0.0, pictures: int = 12
-             ) -> tuple[Facts, list[Material]]:
+def parts_of(
+    path: Path, *, part_s: float = 30.0, from_s: float = 0.0, pictures: int = 12
+) -> tuple[Facts, list[Material]]:
     facts = look(path)
     start_s, end_s = within(facts, from_s, None)
     return facts, list(read(facts, Plan(start_s, end_s, part_s), ByMotion(), pictures))
 
 
 def pixels(shown: Shown) -> np.ndarray:
-    with av.open(io.BytesIO(shown.jpeg)) as container:
+    with av.open(io.BytesIO(shown.jpeg), "r") as container:
         return next(container.decode(video=0)).to_ndarray(format="rgb24")
 
 
@@ -66,7 +68,7 @@ def test_parts_share_their_overlap(tmp_path: Path) -> None:
     _, materials = parts_of(path, part_s=5)
     lengths = [len(m.pcm) / SECOND_BYTES for m in materials]
     assert lengths == pytest.approx([m.part.lasts_s for m in materials], abs=0.01)
-    for before, after in zip(materials, materials[1:], strict=False):
+    for before, after in pairwise(materials):
         shared = round(before.part.end_s - after.part.start_s) * SECOND_BYTES
         assert before.pcm[-shared:] == after.pcm[:shared]
     assert all(material.pictures for material in materials)
@@ -109,26 +111,29 @@ def test_a_video_stream_without_frames(tmp_path: Path) -> None:
 
 def test_slides_that_stand_for_long(tmp_path: Path) -> None:
     """A variable frame rate, two frames a minute apart: every part shows what stands there."""
-    path = write_video(tmp_path / "slides.mkv", [plain(RED), plain(GREEN), plain(BLUE)],
-                       at=[0, 3, 700])
+    path = write_video(
+        tmp_path / "slides.mkv", [plain(RED), plain(GREEN), plain(BLUE)], at=[0, 3, 700]
+    )
     _, materials = parts_of(path)
     seen = [[colour(shown) for shown in material.pictures] for material in materials]
     assert seen == [[RED, GREEN], [GREEN], [GREEN, BLUE]]
 
 
 def test_eight_k_becomes_small(tmp_path: Path) -> None:
-    """7680 × 4320: shown at 640 × 360, and the plan says that it will take long."""
-    path = write_video(tmp_path / "8k.mp4", [plain(GREEN, 7680, 4320)] * 2, codec="mjpeg",
-                       pix_fmt="yuvj420p")
+    """7680 x 4320: shown at 640 x 360, and the plan says that it will take long."""
+    path = write_video(
+        tmp_path / "8k.mp4", [plain(GREEN, 7680, 4320)] * 2, codec="mjpeg", pix_fmt="yuvj420p"
+    )
     facts, (material,) = parts_of(path)
     assert pixels(material.pictures[0]).shape == (360, 640, 3)
-    assert any("large (7680 × 4320)" in remark for remark in facts.remarks)
+    assert any("large (7680 x 4320)" in remark for remark in facts.remarks)
 
 
 def test_one_pixel_wide(tmp_path: Path) -> None:
-    """1 × 10,000: a JPEG with sides that every decoder takes."""
-    path = write_video(tmp_path / "thin.mov", [plain(RED, 1, 10_000)] * 2, codec="png",
-                       pix_fmt="rgb24")
+    """1 x 10,000: a JPEG with sides that every decoder takes."""
+    path = write_video(
+        tmp_path / "thin.mov", [plain(RED, 1, 10_000)] * 2, codec="png", pix_fmt="rgb24"
+    )
     _, (material,) = parts_of(path)
     assert pixels(material.pictures[0]).shape == (640, 2, 3)
     assert colour(material.pictures[0]) == RED
@@ -137,9 +142,7 @@ def test_one_pixel_wide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("nits", "least", "most"), [(0.01, 0, 8), (50, 100, 190), (203, 215, 250), (4000, 250, 255)]
 )
-def test_a_high_dynamic_range_is_mapped(
-    tmp_path: Path, nits: float, least: int, most: int
-) -> None:
+def test_a_high_dynamic_range_is_mapped(tmp_path: Path, nits: float, least: int, most: int) -> None:
     """PQ in BT.2020, 10 bit: black is black, the reference white nearly white, grey between, and
     grey stays grey."""
     facts, (material,) = parts_of(write_hdr(tmp_path / "hdr.mp4", nits))
@@ -158,9 +161,14 @@ def test_interlaced_frames_show_one_moment(tmp_path: Path) -> None:
         flags = av.codec.context.Flags
         video.codec_context.flags |= flags.interlaced_dct | flags.interlaced_me
 
-    path = write_video(tmp_path / "i.mkv", [picture] * FPS, codec="libx264", pix_fmt="yuv422p",
-                       options={"x264-params": "tff=1:log-level=none", "qp": "0"},
-                       prepare=interlaced)
+    path = write_video(
+        tmp_path / "i.mkv",
+        [picture] * FPS,
+        codec="libx264",
+        pix_fmt="yuv422p",
+        options={"x264-params": "tff=1:log-level=none", "qp": "0"},
+        prepare=interlaced,
+    )
     facts, (material,) = parts_of(path)
     assert pixels(material.pictures[0]).shape == (96, 160, 3)
     assert colour(material.pictures[0]) == RED
@@ -245,6 +253,15 @@ def test_joined_and_unequal_files(tmp_path: Path) -> None:
     facts = look(path)
     materials = list(read(facts, Plan(0, 12), ByMotion(), 12))
     assert [colour(shown) for m in materials for shown in m.pictures] == [RED, BLUE]
+
+
+def test_a_file_that_does_not_say_how_long_it_is(tmp_path: Path) -> None:
+    """A raw H.264 stream, without times: counted at its rate, and said."""
+    path = write_video(tmp_path / "a.h264", changing(10, RED, BLUE), codec="libx264", fps=25)
+    facts, (material,) = parts_of(path)
+    assert facts.duration_s == pytest.approx(4, abs=0.2)
+    assert any("how long" in remark for remark in facts.remarks)
+    assert [colour(shown) for shown in material.pictures] == [RED, BLUE]
 
 
 def test_sound_alone(tmp_path: Path) -> None:

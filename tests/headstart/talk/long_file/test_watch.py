@@ -55,8 +55,9 @@ class Watching(WatchObserver):
 @pytest.fixture
 def film(tmp_path: Path) -> Path:
     """12 s of three colours and a tone."""
-    return write_video(tmp_path / "film.mkv", changing(12, RED, GREEN, BLUE),
-                       pcm=tone(12.0, 24_000)[0])
+    return write_video(
+        tmp_path / "film.mkv", changing(12, RED, GREEN, BLUE), pcm=tone(12.0, 24_000)[0]
+    )
 
 
 async def test_a_film_with_speech(fake_server_url: str, tmp_path: Path) -> None:
@@ -142,8 +143,19 @@ async def test_nobody_there(film: Path) -> None:
 
 
 def started(port: int = 0) -> tuple[subprocess.Popen[str], str]:
-    argv = [sys.executable, "-m", "headstart", "serve", "--port", str(port), "--announce",
-            "--engine", "fake", "--set", "voice=none"]
+    argv = [
+        sys.executable,
+        "-m",
+        "headstart",
+        "serve",
+        "--port",
+        str(port),
+        "--announce",
+        "--engine",
+        "fake",
+        "--set",
+        "voice=none",
+    ]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     return process, json.loads(process.stdout.readline())["url"]
@@ -157,7 +169,7 @@ def ended(process: subprocess.Popen[str]) -> None:
 
 
 async def test_a_server_that_is_started_anew(film: Path) -> None:
-    """It ends after the first part, another one takes its place: all parts are there, none twice."""
+    """Another one takes its place after the first part: all parts are there, none twice."""
     process, url = await asyncio.to_thread(started)
     running = [process]
 
@@ -227,8 +239,12 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
             asked = event["response"]
             assert asked["conversation"] == "none"
             inputs.append(asked["input"][0]["content"])
-            whole = {"id": f"r{len(inputs)}", "status": "completed", "metadata": asked["metadata"],
-                     "usage": {"input_token_details": {"image_tokens": 900}}}
+            whole = {
+                "id": f"r{len(inputs)}",
+                "status": "completed",
+                "metadata": asked["metadata"],
+                "usage": {"input_token_details": {"image_tokens": 900}},
+            }
             await say("response.created", response=whole)
             await say("response.output_text.delta", response_id=whole["id"], delta="Yes.")
             await say("response.done", response=whole)
@@ -250,14 +266,30 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
 
 def command(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "headstart", "talk", *arguments]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=timeout,
-                          env={**os.environ, "COLUMNS": "100"}, check=False)
+    return subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "COLUMNS": "100"},
+        check=False,
+    )
 
 
 def test_json_lines_for_programs(fake_server_url: str, film: Path) -> None:
     """The plan, each part, the answers, and the result last."""
-    done = command(str(film), "--url", fake_server_url, "--json", "--part-s", "5",
-                   "--ask", "What?", "--ask", "When?")
+    done = command(
+        str(film),
+        "--url",
+        fake_server_url,
+        "--json",
+        "--part-s",
+        "5",
+        "--ask",
+        "What?",
+        "--ask",
+        "When?",
+    )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     kinds = [line["type"] for line in lines]
@@ -271,7 +303,7 @@ def test_text_for_people(fake_server_url: str, film: Path) -> None:
     """Says beforehand how many parts there are, then how far it is, then the answer."""
     done = command(str(film), "--url", fake_server_url, "--part-s", "5", "--ask", "What?")
     assert done.returncode == 0, done.stderr
-    assert "film.mkv · 0:12 · 160 × 96, 10 pictures a second · sound" in done.stdout
+    assert "film.mkv · 0:12 · 160 x 96, 10 pictures a second · sound" in done.stdout
     assert "4 parts of 5 s, 2 s of each read twice · roughly 48 s" in done.stdout
     assert "part 3 of 4" in done.stdout
     assert ANSWER in done.stdout

@@ -48,8 +48,9 @@ def write_video(
         prepare(video)
         sound = None
         if pcm is not None:
-            sound = container.add_stream("aac" if path.suffix == ".mp4" else "pcm_s16le",
-                                         rate=rate_hz)
+            sound = container.add_stream(
+                "aac" if path.suffix == ".mp4" else "pcm_s16le", rate=rate_hz
+            )
             sound.layout = "mono"
         heard = 0
         for number, pixels in enumerate(pictures):
@@ -71,8 +72,9 @@ def write_video(
     return path
 
 
-def changing(seconds: int, *colours: Sequence[int], width: int = 160, height: int = 96
-             ) -> list[Picture]:
+def changing(
+    seconds: int, *colours: Sequence[int], width: int = 160, height: int = 96
+) -> list[Picture]:
     """Each colour for as long as the others, together so many seconds at `FPS`."""
     each = seconds * FPS // len(colours)
     return [plain(colour, width, height) for colour in colours for _ in range(each)]
