@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -31,6 +32,7 @@ from headstart.benchmarks.frames import video_path
 from headstart.benchmarks.voices import Line, Samples, cast
 from headstart.gateway.tts.synthesiser import RATE_HZ
 from headstart.talk.local_server import local_server, until_ready
+from headstart.talk.long_file.notes import Note
 from headstart.talk.long_file.plan import clock
 from headstart.talk.long_file.watch import Report, WatchObserver, WatchOptions, watch
 
@@ -152,6 +154,9 @@ def run(model: str, minutes: Sequence[float], half: str, folder: Path, *, as_jso
         asked = make(path, round(length * 60), half)
         row = asyncio.run(_row(path, asked, model, length))
         rows.append(row)
+        for each in row["questions"]:
+            right = "right" if each["right"] else "WRONG"
+            report.say(f"  {right} {each['question']} {each['answer']}")
         report.say(
             f"{length:g} min: {row['wall_s']:.0f} s, {row['parts']} parts, spoken "
             f"{row['spoken_right']}/{row['spoken']}, shown {row['shown_right']}/{row['shown']}, "
@@ -294,12 +299,12 @@ def _write(path: Path, lasts_s: int, scenes: Sequence[Scene], speech: Samples) -
 
 
 class _Progress(WatchObserver):
-    def noted(self, note: object, report_: Report) -> None:
-        if len(report_.notes) % 10 == 0:
+    def noted(self, note: Note, report_: Report) -> None:
+        if len(report_.notes) % 5 == 0:
             report.say(f"  {clock(report_.seen_to_s)} after {report_.took_s:.0f} s")
 
 
-async def _row(path: Path, asked: Sequence[Asked], model: str, minutes: float) -> dict[str, object]:
+async def _row(path: Path, asked: Sequence[Asked], model: str, minutes: float) -> dict[str, Any]:
     async with local_server(["--model", model, "--set", "voice=none"]) as server:
         await until_ready(server.url, lambda _: None, server.check)
         with _Peak(server.pid) as peak:
@@ -316,7 +321,7 @@ async def _row(path: Path, asked: Sequence[Asked], model: str, minutes: float) -
         }
         for each, answer in zip(asked, found.answers, strict=True)
     ]
-    row: dict[str, object] = {
+    row: dict[str, Any] = {
         "minutes": minutes,
         "parts": len(found.notes),
         "wall_s": wire["wall_s"],

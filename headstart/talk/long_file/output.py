@@ -18,6 +18,7 @@ from headstart.talk.long_file.reader import Lost
 from headstart.talk.long_file.watch import Answered, Report, WatchObserver, peak_bytes
 from headstart.talk.output import JsonOutput, PrettyOutput, bar
 
+BAR_CELLS = 20
 READ_SHOWN = 6
 """Of the ranges that an answer is from; more are counted."""
 
@@ -121,6 +122,8 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
             self._console.print(Text(remark, style="yellow"))
 
     def doing(self, what: str, index: int) -> None:
+        if self._plan is None or index >= self._plan.count:
+            return
         self._doing = f"{what} part {index + 1}"
         self._show_bar()
 
@@ -190,7 +193,7 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
             return
         elapsed_s = max(time.monotonic() - self._began_s, 1e-3)
         done = len(self._report.notes) if self._report is not None else 0
-        head = Text(f"{bar(done / self._plan.count)} ", style="cyan")
+        head = Text(f"{bar(done / self._plan.count, BAR_CELLS)} ", style="cyan", no_wrap=True)
         if self._report is not None:
             head.append(progress_line(self._report, elapsed_s), style="bright_black")
         self._show(Group(head, Text(self._doing, style="bright_black")))
