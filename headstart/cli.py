@@ -261,8 +261,41 @@ def talk(
     speak: Annotated[
         bool, typer.Option("--speak", help="Ask for spoken answers, and time their first sound.")
     ] = False,
+    ask: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ask",
+            help="Ask about one file of any length, which is looked at part by part "
+            "(docs/video.md). Repeatable.",
+            metavar="QUESTION",
+            show_default=False,
+        ),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="With --ask: begin here, as 90, 1:30 or 2m.", metavar="TIME"),
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="With --ask: end here.", metavar="TIME")
+    ] = None,
+    part_s: Annotated[
+        float, typer.Option(min=5, max=120, help="With --ask: length of a part, s.")
+    ] = 30.0,
+    pictures: Annotated[
+        int, typer.Option(min=1, max=60, help="With --ask: pictures of a part, on average.")
+    ] = 12,
+    sampler: Annotated[
+        str, typer.Option(help="With --ask: how they are chosen: motion, scene or uniform.")
+    ] = "motion",
+    notes_chars: Annotated[
+        int,
+        typer.Option(min=500, help="With --ask: how much of its notes the model reads at once."),
+    ] = 6000,
+    real_time: Annotated[
+        bool, typer.Option("--real-time", help="With --ask: no faster than it would be watched.")
+    ] = False,
 ) -> None:
-    """Play media files to a server, as spoken turns of one conversation."""
+    """Play media files to a server, as spoken turns of one conversation, or ask about one file."""
     from headstart.talk.client import TalkOptions
     from headstart.talk.run import TalkCommand, run
 
@@ -271,6 +304,34 @@ def talk(
         arguments += ["--engine", engine]
     if config is not None:
         arguments += ["--config", str(config)]
+    if ask:
+        if len(files) > 1:
+            raise typer.BadParameter(f"--ask is about one file, got {len(files)}")
+        if webrtc or speak or stay:
+            raise typer.BadParameter("--ask goes with neither --webrtc, --speak nor --stay")
+        from headstart.talk.long_file import choice
+        from headstart.talk.long_file.command import WatchCommand
+        from headstart.talk.long_file.command import run as run_watch
+        from headstart.talk.long_file.watch import WatchOptions
+
+        choosers = choice.choosers()
+        if sampler not in choosers:
+            raise typer.BadParameter(f"--sampler is {', '.join(choosers)}, got {sampler!r}")
+        watching = WatchOptions(
+            questions=tuple(ask),
+            from_s=_time("--from", from_) or 0.0,
+            to_s=_time("--to", to),
+            part_s=part_s,
+            pictures=pictures,
+            chooser=choosers[sampler],
+            see=frames is not False,
+            paced=real_time,
+            model=model,
+            api_key=api_key,
+            room_chars=notes_chars,
+        )
+        at_work()
+        raise typer.Exit(run_watch(WatchCommand(files[0], watching, url, as_json, arguments)))
     if webrtc and fast:
         raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
     if speak and fast:
@@ -346,6 +407,16 @@ def _llm_flags(
     """Settings of the LLM servers."""
     flags = {"llm_model": model, "llm_key_env": key_env, "tokenizer": tokenizer}
     return flags | {"llm": " ".join(urls) if urls else None}
+
+
+def _time(flag: str, text: str | None) -> float | None:
+    """A time that a flag was given, in s."""
+    from headstart.talk.long_file.plan import BadTime, parse_time
+
+    try:
+        return None if text is None else parse_time(text)
+    except BadTime as error:
+        raise typer.BadParameter(f"{flag}: {error}") from None
 
 
 def _ears_arguments(ears: str | None, language: str | None) -> list[str]:

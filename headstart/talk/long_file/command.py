@@ -1,0 +1,88 @@
+"""`headstart talk FILE --ask QUESTION`: opens the file, a server and an output.
+
+Ctrl-C ends the looking: the questions are answered from what is known, and a second one ends that
+too. The exit code is 0 if all questions were answered from the whole range, 1 if an answer failed,
+130 after Ctrl-C, and 2 if the server went away.
+
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headstart.gateway.errors import ServerFailed, ServerUnreachable
+from headstart.talk.local_server import local_server, until_ready
+from headstart.talk.long_file.facts import look, within
+from headstart.talk.long_file.output import JsonWatchOutput, PrettyWatchOutput, WatchOutput
+from headstart.talk.long_file.watch import Report, Stop, WatchOptions, watch
+
+EXIT_ANSWER_FAILED = 1
+EXIT_SERVER_AWAY = 2
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+
+
+@dataclass(frozen=True)
+class WatchCommand:
+    """`url` None: start a server of our own with `server_arguments`."""
+
+    file: Path
+    options: WatchOptions = field(default_factory=WatchOptions)
+    url: str | None = None
+    as_json: bool = False
+    server_arguments: Sequence[str] = ()
+
+
+def run(command: WatchCommand, output: WatchOutput | None = None) -> int:
+    """Run it. Returns the exit code. Raises `TalkError`s."""
+    shown = output or (JsonWatchOutput() if command.as_json else PrettyWatchOutput())
+    try:
+        report = asyncio.run(_run(command, shown))
+    finally:
+        shown.close()
+    shown.report(report)
+    if report.error is not None:
+        return EXIT_SERVER_AWAY
+    if report.stopped or len(report.answers) < len(command.options.questions):
+        return EXIT_INTERRUPTED
+    failed = any(answer.status == "failed" for answer in report.answers)
+    return EXIT_ANSWER_FAILED if failed else 0
+
+
+async def _run(command: WatchCommand, output: WatchOutput) -> Report:
+    options = command.options
+    facts = await asyncio.to_thread(look, command.file)  # before a server is started or contacted
+    within(facts, options.from_s, options.to_s)
+    if command.url is not None:
+        await until_ready(command.url, output.status, api_key=options.api_key)
+        return await _watched(command, command.url, output)
+    arguments = list(command.server_arguments)
+    if options.model is not None:
+        arguments += ["--model", options.model]
+    output.starting()
+    async with local_server(arguments) as server:
+        try:
+            await until_ready(server.url, output.status, server.check, options.api_key)
+            return await _watched(command, server.url, output)
+        except (ServerUnreachable, ServerFailed) as error:
+            raise await server.explain(error) from error
+
+
+async def _watched(command: WatchCommand, url: str, output: WatchOutput) -> Report:
+    stop = Stop()
+    with _stopped_by_interrupt(stop):
+        return await watch(command.file, url, command.options, output, stop)
+
+
+@contextlib.contextmanager
+def _stopped_by_interrupt(stop: Stop) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, stop.ask)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)

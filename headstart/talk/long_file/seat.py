@@ -1,0 +1,104 @@
+"""A session that is opened again when it is lost for good: what was asked is asked once more.
+
+A connection that breaks is resumed by `talk.comeback`, where the server keeps sessions. Where it
+cannot be (the server was started anew, or does not keep any), nothing is lost either: a session
+holds nothing about the recording, and the part at hand is sent again.
+
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, Generic, TypeVar
+
+from headstart.gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
+from headstart.talk.long_file.link import Event, Link, joined
+from headstart.talk.long_file.thinking import AnswerFailed
+
+RETRY_FOR_S = 120.0
+"""How long a server may stay away."""
+PAUSE_S = 1.0
+PAUSE_MAX_S = 8.0
+
+T = TypeVar("T")
+State = TypeVar("State")
+
+
+class Seat(Generic[State]):
+    """A session with the state of its events. `new`: makes that state, which has a method
+    `receive`; `lost`: told when the session is lost, and for how long it will be tried again; None:
+    there is one again."""
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str,
+        new: Callable[[], Any],
+        session: Event,
+        gateway: Event,
+        lost: Callable[[float | None], None],
+        retry_for_s: float = RETRY_FOR_S,
+    ) -> None:
+        self._url, self._api_key, self._new = url, api_key, new
+        self._session, self._gateway, self._lost = session, gateway, lost
+        self._retry_for_s = retry_for_s
+        self._stack = AsyncExitStack()
+        self._open: tuple[Link, Any] | None = None
+        self.model: str | None = None
+        """Of the session, as the server says."""
+
+    async def use(self, work: Callable[[Link, State], Awaitable[T]]) -> T:
+        """Do `work` over the session, from its beginning again if the session is lost meanwhile.
+        Raises `ServerRefused`, `AnswerFailed`, and what was wrong last if the server stays away."""
+        gone_s, pause_s = None, PAUSE_S
+        while True:
+            try:
+                link, state = await self._ready()
+                if gone_s is not None:
+                    self._lost(None)
+                    gone_s, pause_s = None, PAUSE_S
+                return await work(link, state)
+            except AnswerFailed as failed:
+                if not failed.may_pass:
+                    raise
+                error: Exception = failed
+            except ServerRefused as refused:
+                if self.model is None:
+                    raise
+                error = refused  # it took us once: it is full, or still starting
+            except (ServerFailed, ServerUnreachable) as away:
+                if self.model is None:
+                    raise
+                error = away
+            await self.close()
+            now_s = time.monotonic()
+            if gone_s is None:
+                gone_s = now_s
+                self._lost(self._retry_for_s)
+            if now_s - gone_s > self._retry_for_s:
+                raise error
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def _ready(self) -> tuple[Link, Any]:
+        if self._open is None:
+            state = self._new()
+            line = joined(self._url, self._api_key, state.receive, self._lost)
+            link = await self._stack.enter_async_context(line)
+            try:
+                await link.configure(self._session, self._gateway)
+            except BaseException:
+                await self.close()
+                raise
+            self.model = str(link.session.get("model") or "")
+            self._open = link, state
+        return self._open
+
+    async def close(self) -> None:
+        """Close the session, if there is one."""
+        self._open = None
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
