@@ -48,8 +48,8 @@ INLINE void tile(const int m_rows, const float *x, int64_t step, const float *pa
     UNROLL_TILE for (int m = 0; m < m_rows; m++)
         UNROLL for (int h = 0; h < PARTS; h++) {
             float *to = sum[m] + h * lanes;
-            const Part total = first ? acc[m][h] : load_part(to) + acc[m][h];
-            memcpy(to, &total, sizeof total);
+            const Part total = first ? acc[m][h] : add_part(load_part(to), acc[m][h]);
+            store_part(to, total);
         }
 }
 
@@ -93,7 +93,8 @@ static void panel_of(const Job *j, int64_t p)
         for (int64_t k = 0; k < j->run; k += SUM) tiles(j, panel, row, rows, k, sum);
         for (int64_t m = 0; m < rows; m++) {
             for (int h = 0; h < PANEL; h += PART_LANES)
-                store_part(sum[m] + h, gelu_part(load_part(sum[m] + h) + load_part(bias + h)));
+                store_part(sum[m] + h,
+                           gelu_part(add_part(load_part(sum[m] + h), load_part(bias + h))));
             memcpy(j->out + (row + m) * j->outputs + p * PANEL, sum[m], (size_t)width * sizeof(float));
         }
     }
