@@ -41,6 +41,15 @@
 #endif
 #endif
 
+/* Before a loop whose bounds are constants: all of it, at most 8 or 12 turns. */
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#define UNROLL_12 _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL_12 _Pragma("GCC unroll 12")
+#endif
+
 /* The name of the level, as in levels.py. */
 #if defined(HEADSTART_AVX512)
 #define HEADSTART_LEVEL "avx512"

@@ -2,8 +2,8 @@
 
 The library is compiled on the machine that runs it, for the highest level that its processor has;
 the others can be asked for by name, to test and to compare. All have the same bits. What an x86-64
-processor has is what the compiler says of `-march=native`: an old one knows fewer. What a 64-bit Arm
-processor has the system says (`arm_features`), and the compiler must know it too.
+processor has is what the compiler says of `-march=native`: an old one knows fewer. What a processor
+of 64-bit Arm has the system says (`arm_features`), and the compiler must know it too.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def here(compiler: str) -> tuple[str, ...]:
 
 
 def arm_features(ask: Callable[[], frozenset[str]]) -> frozenset[str]:
-    """What a 64-bit Arm processor has besides NEON, of `dotprod` and `i8mm`; nothing where the system
-    cannot be asked: slower, the same bits."""
+    """What a processor of 64-bit Arm has besides NEON, of `dotprod` and `i8mm`; nothing where the
+    system cannot be asked: slower, the same bits."""
     try:
         return ask()
     except (OSError, AttributeError):

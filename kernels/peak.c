@@ -45,15 +45,12 @@ static void multiply_piece(void *context, int64_t piece)
 {
     const Bytes a = SPLAT((char)(piece | 1)), b = SPLAT(3);
     Bytes sum[CHAINS];
-#pragma GCC unroll 12
-    for (int i = 0; i < CHAINS; i++) sum[i] = SPLAT((char)i);
+    UNROLL_12 for (int i = 0; i < CHAINS; i++) sum[i] = SPLAT((char)i);
     for (int step = 0; step < STEPS; step++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) sum[i] = MULTIPLY(sum[i], a, b);
+        UNROLL_12 for (int i = 0; i < CHAINS; i++) sum[i] = MULTIPLY(sum[i], a, b);
     }
     Bytes all = SPLAT(0);
-#pragma GCC unroll 12
-    for (int i = 0; i < CHAINS; i++) all ^= sum[i];
+    UNROLL_12 for (int i = 0; i < CHAINS; i++) all ^= sum[i];
     (void)a;
     atomic_fetch_add((_Atomic int64_t *)context, all[0]);
 }

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
 #define LANES 8
 
 /* Pieces for `items` independent items that hold `values` floats together: one where waking other

@@ -76,8 +76,9 @@ class Tool:
         """Names of the packages to fetch."""
         if not self.with_dependencies:
             return list(self.packages)
+        command = ("apt-get", "install", "-qq", "--print-uris", "--no-install-recommends")
         listed = subprocess.run(
-            ("apt-get", "install", "-qq", "--print-uris", "--no-install-recommends", *self.packages),
+            (*command, *self.packages),
             cwd=folder, timeout=FETCH_TIMEOUT_S, capture_output=True, text=True, check=False,
         )  # fmt: skip
         files = [line.split()[1] for line in listed.stdout.splitlines() if len(line.split()) > 1]

@@ -21,8 +21,6 @@
 #define TILE 6
 #endif
 
-#define UNROLL_TILE _Pragma("GCC unroll 12")
-
 typedef struct {
     const float *x, *panels, *bias;
     int64_t rows, outputs, run, step; /* `step`: floats between the runs of neighbouring rows */
@@ -36,16 +34,16 @@ INLINE void tile(const int m_rows, const float *x, int64_t step, const float *pa
 {
     const int lanes = PANEL / PARTS;
     Part acc[TILE][PARTS];
-    UNROLL_TILE for (int m = 0; m < m_rows; m++)
+    UNROLL_12 for (int m = 0; m < m_rows; m++)
         UNROLL for (int h = 0; h < PARTS; h++) acc[m][h] = splat_part(0.0f);
     for (int64_t k = 0; k < count; k++) {
         Part weight[PARTS];
         UNROLL for (int h = 0; h < PARTS; h++) weight[h] = load_part(panel + k * PANEL + h * lanes);
-        UNROLL_TILE for (int m = 0; m < m_rows; m++)
+        UNROLL_12 for (int m = 0; m < m_rows; m++)
             UNROLL for (int h = 0; h < PARTS; h++)
                 acc[m][h] = fma_part(splat_part(x[m * step + k]), weight[h], acc[m][h]);
     }
-    UNROLL_TILE for (int m = 0; m < m_rows; m++)
+    UNROLL_12 for (int m = 0; m < m_rows; m++)
         UNROLL for (int h = 0; h < PARTS; h++) {
             float *to = sum[m] + h * lanes;
             const Part total = first ? acc[m][h] : add_part(load_part(to), acc[m][h]);

@@ -1,5 +1,5 @@
-"""pytest's `-p tests.kernels.arm.plugin --arm-processor NAME`: the levels of 64-bit Arm beside those
-of this machine, so that the kernels' own tests run on both, and compare the bits of both.
+"""pytest's `-p tests.kernels.arm.plugin --arm-processor NAME`: the levels of 64-bit Arm beside this
+machine's, so that the kernels' own tests run on both, and compare the bits of both.
 
 `HEADSTART_KERNELS=neon` (and so on) then runs every test that names no level through Arm's code.
 """
