@@ -10,7 +10,7 @@ MODEL ?= small
 UPGRADE ?= --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help setup hooks weights demo serve test coverage test-clients test-backends bench lock style types tree screenshots clean
+.PHONY: help setup hooks weights demo serve test coverage test-clients test-backends test-arm bench lock style types tree screenshots clean
 
 help: ## show this list
 	@echo "headstart: make TARGET [MODEL=small|tiny|medium] [PYTHON=python3.12]"; echo
@@ -90,6 +90,9 @@ test-clients: setup ## run the stock clients of docs/clients.md against real ser
 test-backends: setup ## run headstart in front of real LLM servers: llama.cpp's and vLLM on the CPU
 	$(BIN)/headstart models fetch tiny
 	$(BIN)/python -m tests.backends.run
+
+test-arm: setup ## cross-compile the C code for 64-bit Arm and run its tests under qemu (Debian)
+	$(BIN)/python -m tests.kernels.arm.run
 
 bench: weights ## run all benchmarks, each ending in one JSON line
 	$(BIN)/python -m pip install --quiet -c $(LOCK) --build-constraint $(LOCK) -e '.[bench]'

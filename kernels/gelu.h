@@ -6,6 +6,24 @@
 
 /* x * Phi(x). erf by a rational function of 1 / (1 + p |x|) times e^-x^2, within 2e-7
  * (Abramowitz and Stegun 7.1.26). */
+#ifdef HEADSTART_NEON
+INLINE float32x4_t gelu4(float32x4_t x)
+{
+    const float32x4_t one = vdupq_n_f32(1.0f), z = vmulq_f32(x, vdupq_n_f32(0.70710678f));
+    const float32x4_t size = vabsq_f32(z);
+    const float32x4_t t = vdivq_f32(one, vfmaq_f32(one, size, vdupq_n_f32(0.3275911f)));
+    float32x4_t p = vfmaq_f32(vdupq_n_f32(-1.453152027f), t, vdupq_n_f32(1.061405429f));
+    p = vfmaq_f32(vdupq_n_f32(1.421413741f), p, t);
+    p = vfmaq_f32(vdupq_n_f32(-0.284496736f), p, t);
+    p = vmulq_f32(vfmaq_f32(vdupq_n_f32(0.254829592f), p, t), t);
+    const float32x4_t fades = exp4(vmulq_f32(vnegq_f32(size), size));
+    const float32x4_t erf_size = vsubq_f32(one, vmulq_f32(p, fades));
+    const float32x4_t erf = vbslq_f32(vdupq_n_u32(0x80000000u), z, vabsq_f32(erf_size));
+    return vmulq_f32(vmulq_f32(vdupq_n_f32(0.5f), x), vaddq_f32(one, erf));
+}
+
+INLINE Vec gelu8(Vec x) { return (Vec){gelu4(x.low), gelu4(x.high)}; }
+#else
 INLINE Vec gelu8(Vec x)
 {
     const Vec z = x * splat(0.70710678f);
@@ -21,6 +39,7 @@ INLINE Vec gelu8(Vec x)
     const Vec erf = (Vec)((VecInt)erf_size | sign);
     return splat(0.5f) * x * (splat(1.0f) + erf);
 }
+#endif
 
 #ifdef HEADSTART_WIDE
 /* The same operations as in gelu8. */

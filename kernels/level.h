@@ -27,6 +27,27 @@
 #define HEADSTART_VNNI 1
 #define dot_bytes(sum, u, s) _mm256_dpbusd_avx_epi32(sum, u, s)
 #endif
+
+#elif defined(__aarch64__) && defined(__ARM_NEON) && !defined(__ARM_BIG_ENDIAN) && \
+    !defined(HEADSTART_SCALAR)
+#define HEADSTART_NEON 1
+#include <arm_neon.h>
+
+#ifdef __ARM_FEATURE_DOTPROD
+#define HEADSTART_DOTPROD 1
+#ifdef __ARM_FEATURE_MATMUL_INT8
+#define HEADSTART_I8MM 1
+#endif
+#endif
+#endif
+
+/* Before a loop whose bounds are constants: all of it, at most 8 or 12 turns. */
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#define UNROLL_12 _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL_12 _Pragma("GCC unroll 12")
 #endif
 
 /* The name of the level, as in levels.py. */
@@ -36,6 +57,12 @@
 #define HEADSTART_LEVEL "avxvnni"
 #elif defined(HEADSTART_AVX2)
 #define HEADSTART_LEVEL "avx2"
+#elif defined(HEADSTART_I8MM)
+#define HEADSTART_LEVEL "i8mm"
+#elif defined(HEADSTART_DOTPROD)
+#define HEADSTART_LEVEL "dotprod"
+#elif defined(HEADSTART_NEON)
+#define HEADSTART_LEVEL "neon"
 #else
 #define HEADSTART_LEVEL "scalar"
 #endif

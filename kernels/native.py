@@ -134,7 +134,7 @@ def _compiler_version(compiler: str) -> str:
 def library_path(compiler: str, level: str = "native") -> Path:
     """Where the library is or will be stored."""
     digest = hashlib.sha256()
-    facts = [*FLAGS, *levels.flags_of(level), _compiler_version(compiler), _processor()]
+    facts = [*FLAGS, *levels.flags_of(level, compiler), _compiler_version(compiler), _processor()]
     for fact in facts:
         digest.update(fact.encode() + b"\0")
     for source in sources():
@@ -153,7 +153,7 @@ def build(level: str = "native") -> tuple[Path, bool]:
     path = library_path(compiler, level)
     if path.exists():
         return path, False
-    flags = [*FLAGS, *levels.flags_of(level)]
+    flags = [*FLAGS, *levels.flags_of(level, compiler)]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as folder:

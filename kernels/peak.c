@@ -22,6 +22,22 @@ typedef __m256i Bytes;
 typedef __m256i Bytes;
 #define SPLAT(x) _mm256_set1_epi8(x)
 #define MULTIPLY(sum, a, b) _mm256_maddubs_epi16(sum, b)
+#elif defined(HEADSTART_I8MM)
+#define LANES_OF_BYTES 32 /* products of an instruction: two rows of 8 bytes by two */
+typedef int32x4_t Bytes;
+#define SPLAT(x) vreinterpretq_s32_s8(vdupq_n_s8(x))
+#define MULTIPLY(sum, a, b) vmmlaq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b))
+#elif defined(HEADSTART_DOTPROD)
+#define LANES_OF_BYTES 16
+typedef int32x4_t Bytes;
+#define SPLAT(x) vreinterpretq_s32_s8(vdupq_n_s8(x))
+#define MULTIPLY(sum, a, b) vdotq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(b))
+#elif defined(HEADSTART_NEON) /* the products alone: summing them to 32 bits takes more */
+#define LANES_OF_BYTES 8
+typedef int16x8_t Bytes;
+#define SPLAT(x) vreinterpretq_s16_s8(vdupq_n_s8(x))
+#define MULTIPLY(sum, a, b)                                                                     \
+    vmlal_s8(sum, vget_low_s8(vreinterpretq_s8_s16(a)), vget_low_s8(vreinterpretq_s8_s16(b)))
 #endif
 
 #ifdef LANES_OF_BYTES
@@ -29,15 +45,12 @@ static void multiply_piece(void *context, int64_t piece)
 {
     const Bytes a = SPLAT((char)(piece | 1)), b = SPLAT(3);
     Bytes sum[CHAINS];
-#pragma GCC unroll 12
-    for (int i = 0; i < CHAINS; i++) sum[i] = SPLAT((char)i);
+    UNROLL_12 for (int i = 0; i < CHAINS; i++) sum[i] = SPLAT((char)i);
     for (int step = 0; step < STEPS; step++) {
-#pragma GCC unroll 12
-        for (int i = 0; i < CHAINS; i++) sum[i] = MULTIPLY(sum[i], a, b);
+        UNROLL_12 for (int i = 0; i < CHAINS; i++) sum[i] = MULTIPLY(sum[i], a, b);
     }
     Bytes all = SPLAT(0);
-#pragma GCC unroll 12
-    for (int i = 0; i < CHAINS; i++) all ^= sum[i];
+    UNROLL_12 for (int i = 0; i < CHAINS; i++) all ^= sum[i];
     (void)a;
     atomic_fetch_add((_Atomic int64_t *)context, all[0]);
 }

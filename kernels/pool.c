@@ -126,8 +126,12 @@ static void start_workers(int count)
 {
     sigset_t all, before;
     pthread_once(&once, prepare);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
+    sigfillset(&all); /* signals are for the program's own threads, but not a thread's own faults */
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
     for (; workers < count; workers++) {
         pthread_t thread;
         if (pthread_create(&thread, NULL, work, (void *)(intptr_t)workers)) break;

@@ -23,11 +23,13 @@ class ToolError(RuntimeError):
 @dataclass(frozen=True)
 class Tool:
     """`packages`: the one of the same name first, then libraries that a small system lacks;
-    `programs`: their paths in it; `for_what`: of the tests."""
+    `programs`: their paths in it; `for_what`: of the tests. `with_dependencies`: all packages that
+    these need and the system has not are fetched too, for their versions are the release's."""
 
     packages: tuple[str, ...]
     programs: tuple[str, ...]
     for_what: str
+    with_dependencies: bool = False
 
     @property
     def folder(self) -> Path:
@@ -63,12 +65,24 @@ class Tool:
         folder = self.folder
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        if not _run(folder, "apt-get", "download", "-qq", *self.packages):
+        if not _run(folder, "apt-get", "download", "-qq", *self._wanted(folder)):
             _run(folder, "apt-get", "update", "-qq")  # lists that are old, or not there yet
-            _run(folder, "apt-get", "download", "-qq", *self.packages, must=True)
+            _run(folder, "apt-get", "download", "-qq", *self._wanted(folder), must=True)
         for package in folder.glob("*.deb"):
             _run(folder, "dpkg", "-x", package.name, ".", must=True)
             package.unlink()
+
+    def _wanted(self, folder: Path) -> list[str]:
+        """Names of the packages to fetch."""
+        if not self.with_dependencies:
+            return list(self.packages)
+        command = ("apt-get", "install", "-qq", "--print-uris", "--no-install-recommends")
+        listed = subprocess.run(
+            (*command, *self.packages),
+            cwd=folder, timeout=FETCH_TIMEOUT_S, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        files = [line.split()[1] for line in listed.stdout.splitlines() if len(line.split()) > 1]
+        return sorted({*self.packages, *(file.split("_")[0] for file in files)})
 
 
 def _run(folder: Path, *command: str, must: bool = False) -> bool:
@@ -92,6 +106,14 @@ SYSTEMD = Tool(
     "deployment",
 )
 """Containers seldom have it."""
+ARM_COMPILER = Tool(
+    ("gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"),
+    ("usr/bin/aarch64-linux-gnu-gcc", "usr/bin/aarch64-linux-gnu-nm"),
+    "64-bit Arm",
+    with_dependencies=True,
+)
+ARM_EMULATOR = Tool(("qemu-user",), ("usr/bin/qemu-aarch64",), "64-bit Arm", with_dependencies=True)
+"""`make test-arm` fetches these two, `make test` does not."""
 
 
 if __name__ == "__main__":

@@ -15,7 +15,14 @@ enum { LEVELS_MAX = 5, BACKGROUND = 150, BACKGROUND_BINS = 201 };  /* as in vad.
 
 #define LEAST_SHARE 1e-9
 
+/* GCC for Arm keeps vectors in registers only if they are no wider than those. */
+#ifdef __aarch64__
+enum { WIDE = 4 };
+typedef float floats __attribute__((vector_size(16), aligned(4)));
+#else
+enum { WIDE = 8 };
 typedef float floats __attribute__((vector_size(32), aligned(4)));
+#endif
 
 static inline void put(int16_t *out, float sum) {
     const float whole = rintf(sum);
@@ -57,12 +64,12 @@ static inline void round_all(int32_t *whole, const floats *sums) {
    row. */
 static inline __attribute__((always_inline)) void side_by_side(
     const struct stream *s, const float *from, long row, long k, int16_t *out, int together) {
-    floats sum[2][SIDE / 8] = {0};
+    floats sum[2][SIDE / WIDE] = {0};
     const float *weight = s->matrix + k;
     for (long t = 0, i = 0; t < s->history + s->step; t++, weight += s->outputs) {
         const float *at = from + i * row;
-        for (int j = 0; j < SIDE / 8; j++) {
-            const floats x = *(const floats *)(at + 8 * j);
+        for (int j = 0; j < SIDE / WIDE; j++) {
+            const floats x = *(const floats *)(at + WIDE * j);
             for (int o = 0; o < together; o++) sum[o][j] += x * weight[o];
         }
         if (++i == s->step) i = 0, from++;

@@ -21,8 +21,6 @@
 #define TILE 6
 #endif
 
-#define UNROLL_TILE _Pragma("GCC unroll 12")
-
 typedef struct {
     const float *x, *panels, *bias;
     int64_t rows, outputs, run, step; /* `step`: floats between the runs of neighbouring rows */
@@ -36,20 +34,20 @@ INLINE void tile(const int m_rows, const float *x, int64_t step, const float *pa
 {
     const int lanes = PANEL / PARTS;
     Part acc[TILE][PARTS];
-    UNROLL_TILE for (int m = 0; m < m_rows; m++)
+    UNROLL_12 for (int m = 0; m < m_rows; m++)
         UNROLL for (int h = 0; h < PARTS; h++) acc[m][h] = splat_part(0.0f);
     for (int64_t k = 0; k < count; k++) {
         Part weight[PARTS];
         UNROLL for (int h = 0; h < PARTS; h++) weight[h] = load_part(panel + k * PANEL + h * lanes);
-        UNROLL_TILE for (int m = 0; m < m_rows; m++)
+        UNROLL_12 for (int m = 0; m < m_rows; m++)
             UNROLL for (int h = 0; h < PARTS; h++)
                 acc[m][h] = fma_part(splat_part(x[m * step + k]), weight[h], acc[m][h]);
     }
-    UNROLL_TILE for (int m = 0; m < m_rows; m++)
+    UNROLL_12 for (int m = 0; m < m_rows; m++)
         UNROLL for (int h = 0; h < PARTS; h++) {
             float *to = sum[m] + h * lanes;
-            const Part total = first ? acc[m][h] : load_part(to) + acc[m][h];
-            memcpy(to, &total, sizeof total);
+            const Part total = first ? acc[m][h] : add_part(load_part(to), acc[m][h]);
+            store_part(to, total);
         }
 }
 
@@ -93,7 +91,8 @@ static void panel_of(const Job *j, int64_t p)
         for (int64_t k = 0; k < j->run; k += SUM) tiles(j, panel, row, rows, k, sum);
         for (int64_t m = 0; m < rows; m++) {
             for (int h = 0; h < PANEL; h += PART_LANES)
-                store_part(sum[m] + h, gelu_part(load_part(sum[m] + h) + load_part(bias + h)));
+                store_part(sum[m] + h,
+                           gelu_part(add_part(load_part(sum[m] + h), load_part(bias + h))));
             memcpy(j->out + (row + m) * j->outputs + p * PANEL, sum[m], (size_t)width * sizeof(float));
         }
     }

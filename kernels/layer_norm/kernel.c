@@ -16,15 +16,16 @@ static void norm_piece(void *context, int64_t piece)
         const float *x = j->x + r * size;
         float *out = j->out + r * size;
         Vec sum = splat(0.0f), square = splat(0.0f);
-        for (int64_t i = 0; i < size; i += LANES) sum += load(x + i);
+        for (int64_t i = 0; i < size; i += LANES) sum = add8(sum, load(x + i));
         const Vec mean = splat(sum_of(sum) / (float)size);
         for (int64_t i = 0; i < size; i += LANES) {
-            const Vec off = load(x + i) - mean;
+            const Vec off = sub8(load(x + i), mean);
             square = fma8(off, off, square);
         }
         const Vec scale = splat(1.0f / sqrtf(sum_of(square) / (float)size + 1e-5f));
         for (int64_t i = 0; i < size; i += LANES)
-            store(out + i, fma8((load(x + i) - mean) * scale, load(j->weight + i), load(j->bias + i)));
+            store(out + i, fma8(mul8(sub8(load(x + i), mean), scale), load(j->weight + i),
+                                load(j->bias + i)));
     }
 }
 

@@ -4,8 +4,8 @@
  *
  * 400 = 20 * 20: n = 20 a + b and k = c + 20 d, w = e^(-2 pi i / 400),
  *     X[k] = sum over b of w^(b c) w^(20 b d) (sum over a of x[20 a + b] w^(20 a c)).
- * x is real, so X[400 - k] is the conjugate of X[k], and c from 0 to 10 gives all there is. LANES
- * frames are transformed side by side, one in each lane. */
+ * x is real, so X[400 - k] is the conjugate of X[k], and c from 0 to 10 gives all there is. FRAMES
+ * of them are transformed side by side, one in each lane. */
 #include "../logarithm.h"
 #include "../simd.h"
 
@@ -13,14 +13,18 @@
 #define SIDE 20
 #define HALF (SIDE / 2 + 1) /* values of c */
 #define BINS (FFT / 2 + 1)
-#define FRAMES 4 /* side by side */
+#ifdef HEADSTART_NEON
+#define FRAMES 2 /* side by side */
+#else
+#define FRAMES 4
+#endif
 #define LEAST 1e-10
 #define PER_LN 0x1.bcb7b1526e50ep-2 /* 1 / ln 10 */
 
-typedef double Four __attribute__((vector_size(8 * FRAMES)));
+typedef double Lanes __attribute__((vector_size(8 * FRAMES)));
 
 typedef struct {
-    Four re, im;
+    Lanes re, im;
 } Complex;
 
 typedef struct {
@@ -37,7 +41,12 @@ typedef struct {
     double *out;
 } Job;
 
-INLINE Four four(double x) { return (Four){x, x, x, x}; }
+INLINE Lanes each(double x)
+{
+    Lanes all;
+    for (int i = 0; i < FRAMES; i++) all[i] = x;
+    return all;
+}
 
 /* cos and sin of i j / 20 turns. */
 typedef struct {
@@ -55,21 +64,21 @@ static void fill_side(const Tables *t, Side *to)
 
 /* inner[c][b] = w^(b c) * sum over a of x[20 a + b] w^(20 a c). Since x is real, a and 20 - a share
  * their cosine and, but for the sign, their sine. */
-static void columns(const Tables *t, const Side *side, const Four *x, Complex inner[HALF][SIDE])
+static void columns(const Tables *t, const Side *side, const Lanes *x, Complex inner[HALF][SIDE])
 {
     for (int b = 0; b < SIDE; b++) {
-        Four even[SIDE / 2], odd[SIDE / 2];
+        Lanes even[SIDE / 2], odd[SIDE / 2];
         for (int a = 1; a < SIDE / 2; a++) {
             even[a] = x[SIDE * a + b] + x[SIDE * (SIDE - a) + b];
             odd[a] = x[SIDE * a + b] - x[SIDE * (SIDE - a) + b];
         }
         for (int c = 0; c < HALF; c++) {
-            Four re = x[b] + x[FFT / 2 + b] * four(side->cosine[c][SIDE / 2]), im = four(0.0);
+            Lanes re = x[b] + x[FFT / 2 + b] * each(side->cosine[c][SIDE / 2]), im = each(0.0);
             for (int a = 1; a < SIDE / 2; a++) {
-                re += even[a] * four(side->cosine[c][a]);
-                im -= odd[a] * four(side->sine[c][a]);
+                re += even[a] * each(side->cosine[c][a]);
+                im -= odd[a] * each(side->sine[c][a]);
             }
-            const Four cosine = four(t->cosine[b * c]), sine = four(t->sine[b * c]);
+            const Lanes cosine = each(t->cosine[b * c]), sine = each(t->sine[b * c]);
             inner[c][b].re = re * cosine + im * sine;
             inner[c][b].im = im * cosine - re * sine;
         }
@@ -77,15 +86,15 @@ static void columns(const Tables *t, const Side *side, const Four *x, Complex in
 }
 
 /* power[k] = |X[k]|^2, k = c + 20 d; above the middle k stands for 400 - k. */
-static void rows(const Side *side, Complex inner[HALF][SIDE], Four power[BINS])
+static void rows(const Side *side, Complex inner[HALF][SIDE], Lanes power[BINS])
 {
     for (int c = 0; c < HALF; c++)
         for (int d = 0; d < SIDE; d++) {
             const int k = c + SIDE * d, bin = k < BINS ? k : FFT - k;
             if (k >= BINS && bin % SIDE < HALF) continue; /* come by already: c is 0 or 10 */
-            Four re = four(0.0), im = four(0.0);
+            Lanes re = each(0.0), im = each(0.0);
             for (int b = 0; b < SIDE; b++) {
-                const Four cosine = four(side->cosine[d][b]), sine = four(side->sine[d][b]);
+                const Lanes cosine = each(side->cosine[d][b]), sine = each(side->sine[d][b]);
                 re += inner[c][b].re * cosine + inner[c][b].im * sine;
                 im += inner[c][b].im * cosine - inner[c][b].re * sine;
             }
@@ -97,12 +106,12 @@ static void rows(const Side *side, Complex inner[HALF][SIDE], Four power[BINS])
 static void some_frames(const Job *j, const Side *side, int64_t frame)
 {
     const Tables *t = j->tables;
-    Four x[FFT], power[BINS];
+    Lanes x[FFT], power[BINS];
     Complex inner[HALF][SIDE];
     const int64_t left = j->frames - frame;
     const int count = left < FRAMES ? (int)left : FRAMES;
     for (int n = 0; n < FFT; n++) {
-        x[n] = four(0.0);
+        x[n] = each(0.0);
         for (int i = 0; i < count; i++)
             x[n][i] = j->samples[(frame + i) * j->hop + n] * t->window[n];
     }
@@ -110,8 +119,8 @@ static void some_frames(const Job *j, const Side *side, int64_t frame)
     rows(side, inner, power);
     const double *weight = t->weights;
     for (int64_t mel = 0; mel < t->mels; weight += t->count[mel++]) {
-        Four sum = four(0.0);
-        for (int i = 0; i < t->count[mel]; i++) sum += power[t->first[mel] + i] * four(weight[i]);
+        Lanes sum = each(0.0);
+        for (int i = 0; i < t->count[mel]; i++) sum += power[t->first[mel] + i] * each(weight[i]);
         for (int i = 0; i < count; i++)
             j->out[(frame + i) * t->mels + mel] = sum[i] > LEAST ? ln_of(sum[i]) * PER_LN : -10.0;
     }

@@ -33,6 +33,12 @@ INLINE void add_lanes(const Vec sum[QUAD], float *scores)
         _mm256_hadd_ps(_mm256_hadd_ps(sum[0], sum[1]), _mm256_hadd_ps(sum[2], sum[3]));
     _mm_storeu_ps(scores,
                   _mm_add_ps(_mm256_castps256_ps128(pairs), _mm256_extractf128_ps(pairs, 1)));
+#elif defined(HEADSTART_NEON)
+    const float32x4_t low =
+        vpaddq_f32(vpaddq_f32(sum[0].low, sum[1].low), vpaddq_f32(sum[2].low, sum[3].low));
+    const float32x4_t high =
+        vpaddq_f32(vpaddq_f32(sum[0].high, sum[1].high), vpaddq_f32(sum[2].high, sum[3].high));
+    vst1q_f32(scores, vaddq_f32(low, high));
 #else
     for (int t = 0; t < QUAD; t++) {
         const Vec v = sum[t]; /* in the order of the horizontal additions above */
@@ -112,11 +118,11 @@ static float weigh_span(const Work *w, int64_t tokens, int64_t h)
     Part highest = splat_part(w->most[h]);
     for (int64_t t = 0; t < tokens; t += PART_LANES)
         highest = max_part(load_part(weights + t), highest);
-    const float now = max_of_part(highest), fade = exp8(splat(w->most[h] - now))[0];
+    const float now = max_of_part(highest), fade = first_of(exp8(splat(w->most[h] - now)));
     /* A NaN score is passed over by max_part, but makes its weight and so the total NaN. */
     Vec sum = splat(0.0f);
     for (int64_t t = 0; t < tokens; t += PART_LANES) {
-        const Part weight = exp_part(load_part(weights + t) - splat_part(now));
+        const Part weight = exp_part(sub_part(load_part(weights + t), splat_part(now)));
         store_part(weights + t, weight);
         sum = add_halves(sum, weight);
     }
@@ -132,7 +138,7 @@ INLINE void add_values(const Work *w, int64_t tokens, int64_t d, const int count
     Part acc[2][OUT_PARTS];
     UNROLL for (int h = 0; h < 2; h++)
         UNROLL for (int i = 0; i < count; i++)
-            acc[h][i] = load_part(out[h] + d + PART_LANES * i) * splat_part(fade[h]);
+            acc[h][i] = mul_part(load_part(out[h] + d + PART_LANES * i), splat_part(fade[h]));
     for (int64_t t = 0; t < tokens; t++) {
         const float *value = w->value_rows[t] + d;
         const Part first = splat_part(weights[0][t]), second = splat_part(weights[1][t]);
@@ -151,7 +157,7 @@ INLINE void add_values(const Work *w, int64_t tokens, int64_t d, const int count
 INLINE void add_eight(const Work *w, int64_t tokens, int64_t d, const float fade[2],
                       const float *const weights[2], float *const out[2])
 {
-    Vec acc[2] = {load(out[0] + d) * splat(fade[0]), load(out[1] + d) * splat(fade[1])};
+    Vec acc[2] = {mul8(load(out[0] + d), splat(fade[0])), mul8(load(out[1] + d), splat(fade[1]))};
     for (int64_t t = 0; t < tokens; t++) {
         const Vec v = load(w->value_rows[t] + d);
         UNROLL for (int h = 0; h < 2; h++) acc[h] = fma8(splat(weights[h][t]), v, acc[h]);

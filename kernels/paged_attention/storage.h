@@ -39,6 +39,10 @@ INLINE Vec load_int8(const int8_t *p)
 {
 #ifdef HEADSTART_AVX2
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#elif defined(HEADSTART_NEON)
+    const int16x8_t codes = vmovl_s8(vld1_s8(p));
+    return (Vec){vcvtq_f32_s32(vmovl_s16(vget_low_s16(codes))),
+                 vcvtq_f32_s32(vmovl_s16(vget_high_s16(codes)))};
 #else
     Vec v;
     for (int i = 0; i < LANES; i++) v[i] = (float)p[i];
@@ -54,6 +58,12 @@ INLINE Vec load_fp8(const uint8_t *p)
     const __m128i sign = _mm_slli_epi16(_mm_and_si128(code, _mm_set1_epi16(0x80)), 8);
     const __m128i body = _mm_slli_epi16(_mm_and_si128(code, _mm_set1_epi16(0x7f)), 7);
     return _mm256_cvtph_ps(_mm_or_si128(sign, body));
+#elif defined(HEADSTART_NEON)
+    const uint16x8_t code = vmovl_u8(vld1_u8(p));
+    const uint16x8_t sign = vshlq_n_u16(vandq_u16(code, vdupq_n_u16(0x80)), 8);
+    const uint16x8_t half = vorrq_u16(sign, vshlq_n_u16(vandq_u16(code, vdupq_n_u16(0x7f)), 7));
+    return (Vec){vcvt_f32_f16(vreinterpret_f16_u16(vget_low_u16(half))),
+                 vcvt_f32_f16(vreinterpret_f16_u16(vget_high_u16(half)))};
 #else
     Vec v;
     for (int i = 0; i < LANES; i++) v[i] = half_to_float(fp8_as_half(p[i]));
@@ -73,7 +83,7 @@ static void int8_row_to_floats(const uint8_t *row, int64_t dim, float *out)
     const float scale = scale_behind(row, dim);
     const int8_t *codes = (const int8_t *)row;
     int64_t d = 0;
-    for (; d + LANES <= dim; d += LANES) store(out + d, load_int8(codes + d) * splat(scale));
+    for (; d + LANES <= dim; d += LANES) store(out + d, mul8(load_int8(codes + d), splat(scale)));
     for (; d < dim; d++) out[d] = (float)codes[d] * scale;
 }
 
@@ -81,7 +91,7 @@ static void fp8_row_to_floats(const uint8_t *row, int64_t dim, float *out)
 {
     const float scale = scale_behind(row, dim) * 0x1p8f;
     int64_t d = 0;
-    for (; d + LANES <= dim; d += LANES) store(out + d, load_fp8(row + d) * splat(scale));
+    for (; d + LANES <= dim; d += LANES) store(out + d, mul8(load_fp8(row + d), splat(scale)));
     for (; d < dim; d++) out[d] = half_to_float(fp8_as_half(row[d])) * scale;
 }
 

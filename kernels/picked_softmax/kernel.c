@@ -17,9 +17,9 @@ typedef struct {
 INLINE Vec load_row(const float *x, int64_t i, int64_t size)
 {
     if (i + LANES <= size) return load(x + i);
-    Vec v = splat(-INFINITY);
-    for (int k = 0; i + k < size; k++) v[k] = x[i + k];
-    return v;
+    float last[LANES];
+    for (int k = 0; k < LANES; k++) last[k] = i + k < size ? x[i + k] : -INFINITY;
+    return load(last);
 }
 
 static double sum_of_exponentials(const float *x, int64_t size, float most)
@@ -28,8 +28,10 @@ static double sum_of_exponentials(const float *x, int64_t size, float most)
     for (int64_t i = 0; i < size;) {
         Vec sum = splat(0.0f);
         for (int k = 0; k < BLOCK_VECTORS && i < size; k++, i += LANES)
-            sum += exp8(load_row(x, i, size) - splat(most));
-        for (int k = 0; k < LANES; k++) lanes[k] += (double)sum[k];
+            sum = add8(sum, exp8(sub8(load_row(x, i, size), splat(most))));
+        float part[LANES];
+        store(part, sum);
+        for (int k = 0; k < LANES; k++) lanes[k] += (double)part[k];
     }
     return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
            ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
@@ -47,7 +49,7 @@ static void rows_piece(void *context, int64_t piece)
         const double sum = sum_of_exponentials(x, j->size, most);
         const float over = x[j->ids[r]] - most; /* a float again: exact where it is 0 */
         j->out[r] = j->as_log ? (float)((double)over - ln_of(sum))
-                              : (float)((double)exp8(splat(over))[0] / sum);
+                              : (float)((double)first_of(exp8(splat(over))) / sum);
     }
 }
 

@@ -5,7 +5,6 @@
 #include "../level.h"
 #include "panel.h"
 
-#define UNROLL _Pragma("GCC unroll 8")
 #define FEW 4           /* up to so many rows of x, codes are unpacked in registers */
 #define CHUNK_GROUPS 32 /* groups of K expanded at a time: 16 KiB of codes */
 #define CHUNK_ROWS 128  /* rows of x per expansion of a panel */

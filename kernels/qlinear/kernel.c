@@ -13,6 +13,8 @@
 #include "avx512.h"
 #elif defined(HEADSTART_AVX2)
 #include "avx2.h"
+#elif defined(HEADSTART_NEON)
+#include "neon.h"
 #else
 #include "portable.h"
 #endif

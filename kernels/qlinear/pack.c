@@ -5,14 +5,24 @@
 #define BLOCK_MAX 256
 
 /* Bytes of one GGUF block. */
-static int64_t gguf_bytes(int kind)
+INLINE int64_t gguf_bytes(const int kind)
 {
-    static const int sizes[] = {18, 20, 22, 24, 34, 144, 176, 210, 2, 4};
-    return sizes[kind];
+    switch (kind) {
+    case Q4_0: return 18;
+    case Q4_1: return 20;
+    case Q5_0: return 22;
+    case Q5_1: return 24;
+    case Q8_0: return 34;
+    case Q4_K: return 144;
+    case Q5_K: return 176;
+    case Q6_K: return 210;
+    case F16: return 2;
+    default: return 4;
+    }
 }
 
 /* Blocks of 32: d, [m], [32 fifth bits], nibbles. Q8_0: d, 32 int8. */
-static void codes_of_small(int kind, const uint8_t *block, uint8_t *codes)
+INLINE void codes_of_small(const int kind, const uint8_t *block, uint8_t *codes)
 {
     if (kind == Q8_0) {
         memcpy(codes, block + 2, 32);
@@ -20,16 +30,24 @@ static void codes_of_small(int kind, const uint8_t *block, uint8_t *codes)
     }
     const uint8_t *bits = block + (is_affine(kind) ? 4 : 2);
     const uint8_t *nibbles = bits + (bits_of(kind) == 5 ? 4 : 0);
-    for (int i = 0; i < 16; i++) {
-        codes[i] = nibbles[i] & 15;
-        codes[i + 16] = nibbles[i] >> 4;
+    uint64_t pair[2]; /* 16 bytes of two codes each */
+    memcpy(pair, nibbles, sizeof pair);
+    uint64_t eights[4]; /* eight codes each */
+    for (int i = 0; i < 2; i++) {
+        eights[i] = pair[i] & 0x0f0f0f0f0f0f0f0full;
+        eights[i + 2] = pair[i] >> 4 & 0x0f0f0f0f0f0f0f0full;
     }
-    if (bits_of(kind) == 5)
-        for (int i = 0; i < 32; i++) codes[i] |= (uint8_t)((bits[i >> 3] >> (i & 7) & 1) << 4);
+    for (int byte = 0; byte < 4 && bits_of(kind) == 5; byte++) {
+        /* Eight copies of a byte, of which the i-th keeps bit i; a carry then makes it bit 7. */
+        uint64_t eight = 0x0101010101010101ull * bits[byte] & 0x8040201008040201ull;
+        eight = (eight + 0x007f7f7f7f7f7f7full) & 0x8080808080808080ull;
+        eights[byte] |= eight >> 3;
+    }
+    memcpy(codes, eights, sizeof eights);
 }
 
 /* Q4_K, Q5_K: d, dmin, 12 bytes of sub-scales, [32 bytes of fifth bits], 128 of nibbles. */
-static void codes_of_super(int kind, const uint8_t *block, uint8_t *codes)
+INLINE void codes_of_super(const int kind, const uint8_t *block, uint8_t *codes)
 {
     const uint8_t *high = block + 16, *nibbles = block + (kind == Q5_K ? 48 : 16);
     for (int g = 0; g < 8; g++)
@@ -53,7 +71,7 @@ static void codes_of_q6k(const uint8_t *block, uint8_t *codes)
 }
 
 /* Writes row r's scales into the head of its panel's cell. */
-static void pack_head(int kind, const uint8_t *block, uint8_t *cell, int r)
+INLINE void pack_head(const int kind, const uint8_t *block, uint8_t *cell, int r)
 {
     memcpy(cell + 2 * r, kind == Q6_K ? block + 208 : block, 2);
     if (is_affine(kind)) memcpy(cell + PANEL * 2 + 2 * r, block + 2, 2);
@@ -70,31 +88,46 @@ static void pack_head(int kind, const uint8_t *block, uint8_t *cell, int r)
         }
 }
 
-/* Codes of 8 rows, 32 of each, `row_stride` apart -> one half of a group, which is zeros. */
-static void pack_half(int bits, const uint8_t *codes, int64_t row_stride, uint8_t *half)
+/* Four neighbouring codes of a row, one in each byte. */
+INLINE uint32_t four_at(const uint8_t *codes)
 {
-    int planes = plane_bytes(bits);
-    for (int r = 0; r < 8; r++)
-        for (int v = 0; v < VECTORS; v++)
-            for (int k = 0; k < 4; k++) {
-                int code = codes[r * row_stride + 4 * v + k], lane = 4 * r + k;
-                if (bits == 8) {
-                    half[32 * v + lane] = (uint8_t)code;
-                    continue;
-                }
-                half[planes + 32 * (v & 3) + lane] |= (uint8_t)((code & 15) << (v < 4 ? 0 : 4));
-                if (bits == 5) half[lane] |= (uint8_t)((code >> 4) << v);
-                if (bits == 6) half[32 * (v >> 2) + lane] |= (uint8_t)((code >> 4) << 2 * (v & 3));
-            }
+    uint32_t four;
+    memcpy(&four, codes, sizeof four);
+    return four;
 }
 
-static void pack_panel(int kind, const uint8_t *raw, int rows, int64_t blocks, uint8_t *out)
+/* Codes of 8 rows, 32 of each, `row_stride` apart -> one half of a group. Vector v of row r is four
+ * codes: they move together, and no shift takes a bit of one into its neighbour's byte. */
+INLINE void pack_half(const int bits, const uint8_t *codes, int64_t row_stride, uint8_t *half)
+{
+    uint32_t vector[VECTORS][8], plane[2][8];
+    for (int r = 0; r < 8; r++)
+        for (int v = 0; v < VECTORS; v++) vector[v][r] = four_at(codes + r * row_stride + 4 * v);
+    if (bits == 8) {
+        memcpy(half, vector, sizeof vector);
+        return;
+    }
+    for (int r = 0; r < 8; r++) plane[0][r] = plane[1][r] = 0;
+    for (int v = 0; v < VECTORS; v++)
+        for (int r = 0; r < 8; r++) {
+            const uint32_t high = vector[v][r] >> 4 & 0x03030303u;
+            if (bits == 5) plane[0][r] |= high << v;
+            if (bits == 6) plane[v >> 2][r] |= high << 2 * (v & 3);
+        }
+    memcpy(half, plane, (size_t)plane_bytes(bits));
+    for (int v = 0; v < VECTORS / 2; v++)
+        for (int r = 0; r < 8; r++)
+            vector[v][r] = (vector[v][r] & 0x0f0f0f0fu) | (vector[v + 4][r] & 0x0f0f0f0fu) << 4;
+    memcpy(half + plane_bytes(bits), vector, (size_t)half_bytes(4));
+}
+
+INLINE void pack_kind(const int kind, const uint8_t *raw, int rows, int64_t blocks, uint8_t *out)
 {
     uint8_t codes[PANEL][BLOCK_MAX];
-    int64_t row_bytes = blocks * gguf_bytes(kind), cell = cell_bytes(kind);
-    int bits = bits_of(kind), groups = block_of(kind) / GROUP;
-    memset(out, 0, (size_t)(blocks * cell));
+    const int64_t row_bytes = blocks * gguf_bytes(kind), cell = cell_bytes(kind);
+    const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
     memset(codes, 0, sizeof codes);
+    if (rows < PANEL) memset(out, 0, (size_t)(blocks * cell));
     for (int64_t b = 0; b < blocks; b++, out += cell) {
         for (int r = 0; r < rows; r++) {
             const uint8_t *block = raw + r * row_bytes + b * gguf_bytes(kind);
@@ -111,6 +144,17 @@ static void pack_panel(int kind, const uint8_t *raw, int rows, int64_t blocks, u
             for (int h = 0; h < 2; h++)
                 pack_half(bits, codes[8 * h] + GROUP * g, BLOCK_MAX,
                           out + head_bytes(kind) + (2 * g + h) * half_bytes(bits));
+    }
+}
+
+static void pack_panel(int kind, const uint8_t *raw, int rows, int64_t blocks, uint8_t *out)
+{
+    switch (kind) {
+#define KIND(K) case K: pack_kind(K, raw, rows, blocks, out); break;
+        KIND(Q4_0) KIND(Q4_1) KIND(Q5_0) KIND(Q5_1) KIND(Q8_0) KIND(Q4_K) KIND(Q5_K) KIND(Q6_K)
+        KIND(F16)
+    default: pack_kind(F32, raw, rows, blocks, out);
+#undef KIND
     }
 }
 

@@ -6,7 +6,8 @@
 
 static float sum_of_squares(const float *x, int64_t size)
 {
-    Vec sum[STREAMS] = {{0}};
+    Vec sum[STREAMS];
+    UNROLL for (int s = 0; s < STREAMS; s++) sum[s] = splat(0.0f);
     int64_t i = 0;
     for (; i + STREAMS * LANES <= size; i += STREAMS * LANES)
         UNROLL for (int s = 0; s < STREAMS; s++) {
@@ -15,7 +16,7 @@ static float sum_of_squares(const float *x, int64_t size)
         }
     float rest = 0.0f;
     for (; i < size; i++) rest += x[i] * x[i];
-    return sum_of((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
+    return sum_of(add8(add8(sum[0], sum[1]), add8(sum[2], sum[3]))) + rest;
 }
 
 typedef struct {

@@ -4,7 +4,8 @@
 
 INLINE Part silu_mul_part(Part gate, Part up)
 {
-    return gate / (splat_part(1.0f) + exp_part(-gate)) * up;
+    const Part divisor = add_part(splat_part(1.0f), exp_part(neg_part(gate)));
+    return mul_part(div_part(gate, divisor), up);
 }
 
 typedef struct {

@@ -64,7 +64,7 @@ static void gelu_piece(void *context, int64_t piece)
 
 static void add(float *restrict to, const float *restrict from, int64_t size)
 {
-    for (int64_t i = 0; i < size; i += LANES) store(to + i, load(to + i) + load(from + i));
+    for (int64_t i = 0; i < size; i += LANES) store(to + i, add8(load(to + i), load(from + i)));
 }
 
 /* --- attention ------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static float soften(float *scores, int64_t count)
     for (int64_t t = 0; t < count; t += PART_LANES) most = max_part(most, load_part(scores + t));
     most = splat_part(max_of_part(most));
     for (int64_t t = 0; t < count; t += PART_LANES) {
-        const Part weight = exp_part(load_part(scores + t) - most);
+        const Part weight = exp_part(sub_part(load_part(scores + t), most));
         store_part(scores + t, weight);
         total = add_halves(total, weight);
     }
@@ -122,7 +122,7 @@ static float soften(float *scores, int64_t count)
 static void scale_by(float share, float *scores, int64_t count)
 {
     for (int64_t t = 0; t < count; t += PART_LANES)
-        store_part(scores + t, load_part(scores + t) * splat_part(share));
+        store_part(scores + t, mul_part(load_part(scores + t), splat_part(share)));
 }
 
 typedef struct {
@@ -138,7 +138,7 @@ INLINE void attend(const int64_t vectors, const float *query, const Span *spans,
     Vec sum[HEAD_VECTORS];
     const Vec scale = splat(1.0f / sqrtf((float)(vectors * LANES)));
     UNROLL for (int64_t d = 0; d < vectors; d++) {
-        store(q + LANES * d, load(query + LANES * d) * scale);
+        store(q + LANES * d, mul8(load(query + LANES * d), scale));
         sum[d] = splat(0.0f);
     }
     int64_t keys = 0;
@@ -181,6 +181,21 @@ INLINE void turn_eight(const float *keys, int64_t row, int64_t room, float *to)
         _mm256_storeu_ps(to + i * room, _mm256_permute2f128_ps(a[i], a[i + 4], 0x20));
         _mm256_storeu_ps(to + (i + 4) * room, _mm256_permute2f128_ps(a[i], a[i + 4], 0x31));
     }
+#elif defined(HEADSTART_NEON)
+    UNROLL for (int t = 0; t < LANES; t += 4)
+        UNROLL for (int d = 0; d < LANES; d += 4) {
+            const float *from = keys + t * row + d;
+            const float32x4_t a = vld1q_f32(from), b = vld1q_f32(from + row);
+            const float32x4_t c = vld1q_f32(from + 2 * row), e = vld1q_f32(from + 3 * row);
+            /* Columns of a and c, of b and e; then all four. */
+            const float32x4x2_t ac = vzipq_f32(a, c), be = vzipq_f32(b, e);
+            const float32x4x2_t first = vzipq_f32(ac.val[0], be.val[0]);
+            const float32x4x2_t second = vzipq_f32(ac.val[1], be.val[1]);
+            vst1q_f32(to + d * room + t, first.val[0]);
+            vst1q_f32(to + (d + 1) * room + t, first.val[1]);
+            vst1q_f32(to + (d + 2) * room + t, second.val[0]);
+            vst1q_f32(to + (d + 3) * room + t, second.val[1]);
+        }
 #else
     for (int t = 0; t < LANES; t++)
         for (int d = 0; d < LANES; d++) to[d * room + t] = keys[t * row + d];
@@ -216,8 +231,8 @@ INLINE void score_block(const int rows, int64_t dim, const float *query, int64_t
             }
         }
         UNROLL for (int m = 0; m < rows; m++) {
-            store_part(scores + m * room + t, sum[m][0] * scale);
-            store_part(scores + m * room + t + PART_LANES, sum[m][1] * scale);
+            store_part(scores + m * room + t, mul_part(sum[m][0], scale));
+            store_part(scores + m * room + t + PART_LANES, mul_part(sum[m][1], scale));
         }
     }
 }
