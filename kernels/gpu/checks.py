@@ -36,9 +36,9 @@ TIMES = 4.0
 FP8 = torch.float8_e4m3fn
 GUARD = 256  # elements on each side
 WRITTEN = frozenset(
-    "p_out p_q_out p_part p_most p_total p_sum p_score p_place p_out_size".split()
+    ["p_out", "p_q_out", "p_part", "p_most", "p_total", "p_sum", "p_score", "p_place", "p_out_size"]
 )
-CHANGED = frozenset("p_k_pool p_v_pool p_k_scale p_v_scale".split())
+CHANGED = frozenset(["p_k_pool", "p_v_pool", "p_k_scale", "p_v_scale"])
 
 
 class CheckFailedError(AssertionError):

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from torch import Tensor
 from triton.backends.compiler import GPUTarget  # type: ignore[import-untyped]
 from triton.compiler import ASTSource  # type: ignore[import-untyped]
 
+from headstart.kernels.gpu.cases import Case, cases
 from headstart.kernels.gpu.launch import Argument, Launch
 
 _TYPES = {
@@ -139,3 +142,43 @@ def _read_amdgcn(text: str, hsaco: bytes, shared_bytes: int) -> Resources:
 
     spilled = note("vgpr_spill_count") + note("private_segment_fixed_size")
     return Resources(note("vgpr_count"), spilled, shared_bytes, len(hsaco))
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kernel of one case, by chip."""
+
+    case: str
+    kernel: str
+    by_chip: dict[str, Resources]
+
+
+def compile_cases(chips: Sequence[Chip], chosen: Sequence[Case]) -> Iterator[Row]:
+    """Every launch of every case for every chip; one that another case has too comes once."""
+    done: set[str] = set()
+    for case in chosen:
+        for launch in case.prepare("meta").launches:
+            source = _source(launch)
+            key = f"{source.hash()} {launch.threads} {launch.stages}"
+            if key in done:
+                continue
+            done.add(key)
+            by_chip = {chip.name: compile_for(launch, chip) for chip in chips}
+            yield Row(case.name, launch.kernel.__name__.strip("_"), by_chip)
+
+
+def main() -> None:
+    """`python -m headstart.kernels.gpu.compiling [chip ...]`: the table of docs/performance.md."""
+    chips = [CHIPS[name] for name in sys.argv[1:] or CHIPS]
+    print("| kernel and size | " + " | ".join(chip.name for chip in chips) + " |")
+    print("|---|" + "---|" * len(chips))
+    for row in compile_cases(chips, cases()):
+        cells = []
+        for took in row.by_chip.values():
+            spilled = f", **{took.spilled} spilled**" if took.spilled else ""
+            cells.append(f"{took.registers} / {took.shared_bytes / 1024:.0f}{spilled}")
+        print(f"| {row.kernel}: {row.case} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

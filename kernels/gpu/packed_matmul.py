@@ -134,16 +134,14 @@ def _add_parts(
     o = tl.program_id(1) * T_OUT + tl.arange(0, T_OUT)
     m = o < outs
     b = tl.zeros((T_OUT,), tl.float32)
-    for i in range(0, splits):
+    for i in range(splits):
         b += tl.load(p_part + (i * rows + i_row) * outs + o, mask=m, other=0.0)
     if biased:
         b += tl.load(p_bias + o, mask=m, other=0.0).to(tl.float32)
     tl.store(p_out + i_row * outs + o, b.to(p_out.dtype.element_ty), mask=m)
 
 
-def plan(
-    x: Tensor, w: PackedWeight, bias: Tensor | None = None
-) -> tuple[Tensor, list[Launch]]:
+def plan(x: Tensor, w: PackedWeight, bias: Tensor | None = None) -> tuple[Tensor, list[Launch]]:
     """The output and the launches that fill it; arguments as of `packed_matmul`."""
     expect(x, "x", (None, w.cols), *FLOATS)
     expect_rows(x, "x")

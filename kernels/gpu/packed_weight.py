@@ -27,7 +27,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headstart.kernels.qlinear.formats import Planes, WeightShapeError, decode, lookup
+from headstart.kernels.qlinear.formats import WeightShapeError, decode, lookup
 
 GROUP = 32
 HALF = 16

@@ -228,7 +228,7 @@ def _merge(
         total = tl.zeros((1,), tl.float32)
         b_out = tl.zeros((T_DIM,), tl.float32)
         o_one = tl.arange(0, 1)
-        for i_span in range(0, tl.cdiv(tiles, span_tiles)):
+        for i_span in range(tl.cdiv(tiles, span_tiles)):
             at = o_out * spans + i_span
             next_most = tl.load(p_most + at + o_one)
             now = tl.maximum(most, next_most)
@@ -279,8 +279,8 @@ def plan(
     tile_rows = max(LEAST_TILE, power_of_2(group)) if decode else max(CHUNK_TILE, power_of_2(group))
     queries = 1 if decode else tile_rows // group
     wide = q.dtype == torch.float32
-    # Codes are widened in registers, of which a chunk's tile has few to spare.
-    tile_tokens = 32 if wide or (pools.coded and not decode) else 64
+    # Codes are widened in registers: tiles of 64 would spill on AMD, a chunk's on NVIDIA too.
+    tile_tokens = 32 if wide or pools.coded else 64
     split = longest <= SPLIT_ROWS
     # Enough for the longest possible context: asking the GPU for the actual one would wait for it.
     keys = tables.shape[1] * block_size

@@ -49,7 +49,7 @@ def _pool_grid(
     o_dim = tl.program_id(1) * T_DIM + tl.arange(0, T_DIM)
     m_dim = o_dim < dim
     b = tl.zeros((T_DIM,), tl.float32)
-    for i in range(0, by * by):
+    for i in range(by * by):
         row, column = row0 + i // by, column0 + i % by
         inside = (row < height) & (column < width)
         at = (row.to(tl.int64) * width + column) * dim + o_dim
@@ -61,9 +61,7 @@ def _pool_grid(
 
 
 @triton.jit
-def _best_match(
-    p_x, p_score, p_place, tokens, dim, T_TOKENS: tl.constexpr, T_INNER: tl.constexpr
-):
+def _best_match(p_x, p_score, p_place, tokens, dim, T_TOKENS: tl.constexpr, T_INNER: tl.constexpr):
     """x [tokens, D]: of each even token the most similar odd one. Grid: tiles of even tokens.
 
     Of equal ones the first is taken; NaN matches nobody (-1, score minus infinity).

@@ -121,7 +121,7 @@ def log_mel(samples: Tensor, mels: int, hop: int) -> Tensor:
 
 
 def frame_scores(frames: Tensor, before: Tensor | None = None) -> Tensor:
-    """frames uint8 [F, H, W, 3] -> fp64 [F, 3]: motion, content, sharpness, by OpenCV's integers."""
+    """frames uint8 [F, H, W, 3] -> fp64 [F, 3]: motion, content, sharpness; OpenCV's integers."""
     whole = frames if before is None else torch.cat((before[None], frames))
     luma, hsv = _luma(whole), _hsv(whole)
     motion = torch.zeros(len(whole), dtype=torch.float64)

@@ -276,8 +276,6 @@ def rope_write(
     `sections`, the frequencies of each axis (M-RoPE); turns int64 [D / 2] of `reference.turns`;
     slots int64 [rows], a negative one: write nothing. Raises KernelInputError.
     """
-    out, launches = plan(
-        q, k, v, positions, turns, slots, pools, sections=sections, q_out=q_out
-    )
+    out, launches = plan(q, k, v, positions, turns, slots, pools, sections=sections, q_out=q_out)
     run(launches)
     return out
