@@ -129,7 +129,7 @@ def _matmul(
 def _add_parts(
     p_part, p_bias, p_out, rows, outs, splits, biased: tl.constexpr, T_OUT: tl.constexpr
 ):
-    """part [splits, rows, outs], in order, + bias -> out [rows, outs]. Grid: rows, tiles of outs."""
+    """part [splits, rows, outs], in order, + bias -> out. Grid: rows, tiles of outs."""
     i_row = tl.program_id(0).to(tl.int64)
     o = tl.program_id(1) * T_OUT + tl.arange(0, T_OUT)
     m = o < outs

@@ -14,8 +14,8 @@ rows of one group is one piece of memory:
 
     W = scale (sub_scale) (code - zero) + minimum,  or - minimum sub_minimum for blocks of 256
 
-Nothing is rounded: a weight takes what it takes in the file, or a little more where 6-bit sub-scales
-become bytes.
+Nothing is rounded: a weight takes what it takes in the file, or a little more where 6-bit
+sub-scales become bytes.
 """
 
 from __future__ import annotations

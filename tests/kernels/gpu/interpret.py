@@ -114,11 +114,36 @@ def refusals() -> None:
             paged_attention.paged_attention(q, pools, *given, longest=1)
 
 
+def every_code() -> None:
+    """Each code of int8 and fp8, the value of one token that is seen alone, is its number."""
+    every = torch.arange(256, dtype=torch.int32).to(torch.uint8).view(torch.int8)
+    rows = torch.arange(17, dtype=torch.int32)
+    for dtype in LARGEST:
+        codes = every.view(16, 1, 1, 16).contiguous().view(dtype)
+        ones = torch.ones(16, 1, 1)
+        pools = Pools(torch.zeros(16, 1, 1, 16).to(dtype), codes, ones, ones)
+        out = paged_attention.paged_attention(
+            torch.zeros(16, 1, 16),
+            pools,
+            rows[:16, None],
+            rows,
+            torch.ones(16).int(),
+            1.0,
+            longest=1,
+        )
+        want = codes.float()[:, 0]
+        # e4m3's two NaN are never stored, and are read as 480; its negative zero is zero.
+        number = want.isfinite()
+        assert torch.equal(out[number], want[number])
+        assert int((~number).sum()) == (2 if dtype == torch.float8_e4m3fn else 0)
+
+
 OTHERS: dict[str, Callable[[], None]] = {
     "random_attention": random_attention,
     "batch_invariance": batch_invariance,
     "nothing_else_is_touched": nothing_else_is_touched,
     "refusals": refusals,
+    "every_code": every_code,
 }
 
 

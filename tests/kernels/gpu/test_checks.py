@@ -23,7 +23,7 @@ GROUPS = (
     ("random_attention",),
     ("rope_write", "rms_norm", "silu_mul", "packed_matmul"),
     ("log_mel", "frame_scores", "pooling"),
-    ("batch_invariance", "nothing_else_is_touched", "refusals"),
+    ("batch_invariance", "nothing_else_is_touched", "refusals", "every_code"),
 )
 
 
