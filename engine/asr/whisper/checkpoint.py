@@ -17,7 +17,7 @@ from headstart.engine.asr.whisper.ct2_whisper import ct2_source
 from headstart.engine.asr.whisper.decoder import WhisperDecoder
 from headstart.engine.asr.whisper.encoder import WhisperEncoder
 from headstart.engine.asr.whisper.hf_whisper import hugging_face_source, is_hugging_face
-from headstart.engine.asr.whisper.packed import GROUP, NARROW, WIDE, pack_linears
+from headstart.engine.asr.whisper.packed import GROUP, pack_linears
 from headstart.engine.asr.whisper.packed_layers import (
     decoder_layers,
     encoder_layers,
@@ -98,7 +98,7 @@ def _build(source: WhisperSource, exact: bool) -> Checkpoint:
         module.eval().requires_grad_(False)
     if not exact:
         pack_linears(encoder)
-        pack_linears(decoder, WIDE if settings.is_deep else NARROW)
+        pack_linears(decoder)
         if have_native_sizes(settings):
             encoder.packed = encoder_layers(encoder.stack, settings.heads)
             decoder.packed = decoder_layers(decoder.stack, settings.heads)

@@ -1,9 +1,8 @@
 """Weights in int8: a quarter of fp32's bytes, which are the time of a decoding step.
 
 Format Q8_0, as in GGUF: groups of 32 with an fp16 scale each, multiplied by the kernel that serves
-the LLM. Narrow codes take seven of the eight bits: then the kernel adds twice as many products
-before it widens them, by which an encoder's many rows gain. A decoder's few rows wait for bytes,
-not for products, so wide codes cost them little. Activations are quantised too, row by row, so a
+the LLM. Codes take seven of the eight bits: then the kernel adds twice as many products before it
+widens them, by which an encoder's many rows gain. Activations are quantised too, row by row, so a
 row's result depends on that row alone and a guess checked together with others is checked as if
 alone.
 """
@@ -16,18 +15,17 @@ from torch import Tensor, nn
 from headstart.kernels.qlinear import QWeight, pack, qlinear
 
 GROUP = 32
-NARROW = 63  # what `headstart.kernels.qlinear` calls so
-WIDE = 127
+_MOST = 63  # what `headstart.kernels.qlinear` calls narrow
 
 
-def pack_q8_0(weight: Tensor, most: int = NARROW) -> QWeight:
-    """Quantise [N, K], K a multiple of 32, to codes of up to ±`most`."""
+def pack_q8_0(weight: Tensor) -> QWeight:
+    """Quantise [N, K], K a multiple of 32."""
     count, width = weight.shape
     groups = weight.float().reshape(-1, GROUP)
     low, high = groups.aminmax(dim=1)
-    scales = (torch.maximum(high, -low) / most).half()
+    scales = (torch.maximum(high, -low) / _MOST).half()
     inverse = torch.where(scales > 0, scales.float().reciprocal(), 0.0)
-    steps = (groups * inverse[:, None]).round_().clamp_(-most, most).to(torch.int8)
+    steps = (groups * inverse[:, None]).round_().clamp_(-_MOST, _MOST).to(torch.int8)
     blocks = torch.cat((scales[:, None].view(torch.uint8), steps.view(torch.uint8)), dim=1)
     return pack("Q8_0", blocks.numpy(), count, width)
 
@@ -35,9 +33,9 @@ def pack_q8_0(weight: Tensor, most: int = NARROW) -> QWeight:
 class PackedLinear(nn.Module):
     """`nn.Linear` with its weight packed."""
 
-    def __init__(self, linear: nn.Linear, most: int = NARROW) -> None:
+    def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        self.weight = pack_q8_0(linear.weight, most)
+        self.weight = pack_q8_0(linear.weight)
         self.bias: Tensor | None = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
@@ -45,10 +43,10 @@ class PackedLinear(nn.Module):
         return qlinear(x, self.weight, self.bias)
 
 
-def pack_linears(module: nn.Module, most: int = NARROW) -> None:
-    """Replace every `nn.Linear` inside `module`; `most` as in `pack_q8_0`."""
+def pack_linears(module: nn.Module) -> None:
+    """Replace every `nn.Linear` inside `module`."""
     for name, child in module.named_children():
         if isinstance(child, nn.Linear):
-            setattr(module, name, PackedLinear(child, most))
+            setattr(module, name, PackedLinear(child))
         else:
-            pack_linears(child, most)
+            pack_linears(child)

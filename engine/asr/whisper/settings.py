@@ -32,7 +32,7 @@ class WhisperSettings:
 
     @property
     def is_deep(self) -> bool:
-        """Whether it is larger than `tiny`, which needs less care (docs/hearing.md)."""
+        """Whether its encoder has more layers than that of `tiny`."""
         return self.encoder_layers > TINY_LAYERS
 
     @property

@@ -16,10 +16,8 @@ from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from headstart.benchmarks.whisper_twin import hugging_face_state
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from headstart.engine.asr.whisper.packed import GROUP, PackedLinear
 from headstart.engine.checkpoints.named import read_json
 from headstart.engine.errors import BadWeights
-from headstart.kernels.qlinear import dequantize
 
 SIZES: dict[str, Any] = {
     "vocab_size": 200,
@@ -69,34 +67,6 @@ def _changed(source: Path, target: Path, change: Callable[[dict[str, Tensor]], N
     change(tensors)
     save_file(tensors, target / "model.safetensors")
     return target
-
-
-@pytest.mark.parametrize(("layers", "most"), [(4, 63), (6, 127)])
-def test_the_decoder_of_a_deep_whisper_has_wide_codes(
-    layers: int, most: int, tmp_path: Path
-) -> None:
-    """Its encoder has narrow ones, and a shallow Whisper has no others."""
-    torch.manual_seed(0)
-    config = WhisperConfig(
-        **SIZES | {"encoder_layers": layers},
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        decoder_start_token_id=3,
-    )
-    WhisperForConditionalGeneration(config).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{}")
-    packed = load_checkpoint(tmp_path)
-
-    def codes(module: torch.nn.Module) -> int:
-        """The largest of a packed matrix, in steps of its group's scale."""
-        assert isinstance(module, PackedLinear)
-        groups = dequantize(module.weight).reshape(-1, GROUP).abs()
-        step = groups[groups > 0].min()  # of one group at least a code is one
-        return round(float(groups[(groups == step).any(dim=1)].max() / step))
-
-    assert codes(packed.decoder.stack[0].mlp.up) == most
-    assert codes(packed.encoder.stack[0].mlp.up) == 63
 
 
 @pytest.mark.weights
