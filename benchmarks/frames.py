@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -99,13 +100,16 @@ def run(model: str, names: Sequence[str], *, picture: Path | None, as_json: bool
 
 
 def _paths(names: Sequence[str]) -> list[Path]:
-    found = [video_path(name) for name in VIDEOS]
-    found += [path for path, _ in fetched(LIST, "video")]
-    wanted = [path for path in found if not names or path.stem in names]
-    if len(wanted) < len(names):
-        known = ", ".join(path.stem for path in found)
-        raise FileNotFoundError(f"expected some of {known}, got {', '.join(names)}")
-    return wanted
+    listed = tomllib.loads(LIST.read_text())["package"]
+    others = [Path(entry["member"]).stem for package in listed for entry in package["video"]]
+    known = (*VIDEOS, *others)
+    if unknown := sorted(set(names) - set(known)):
+        raise FileNotFoundError(f"expected some of {', '.join(known)}, got {unknown[0]}")
+    wanted = [name for name in known if not names or name in names]
+    found = {name: video_path(name) for name in VIDEOS if name in wanted}
+    if set(wanted) & set(others):
+        found |= {path.stem: path for path, _ in fetched(LIST, "video")}
+    return [found[name] for name in wanted]
 
 
 def video_path(name: str) -> Path:

@@ -31,9 +31,9 @@ def svg(rows: Sequence[dict[str, Any]], thesis: Mapping[str, tuple[float, float]
             band = f'x="{least:.0f}" y="{TOP - 6}" width="{most - least:.0f}"'
             parts.append(f'<rect {band} height="{height - TOP}" fill="{colour}" opacity="0.12"/>')
     for percent in range(0, 101, 25):
-        x = _x(percent / 100)
-        parts.append(f'<path d="M{x:.0f} {TOP - 10}V{height - 8}" stroke="#dddddd"/>')
-        parts.append(f'<text x="{x:.0f}" y="{TOP - 16}" text-anchor="middle">{percent} %</text>')
+        at = round(_x(percent / 100))
+        parts.append(f'<path d="M{at} {TOP - 10}V{height - 8}" stroke="#dddddd"/>')
+        parts.append(f'<text x="{at}" y="{TOP - 16}" text-anchor="middle">{percent} %</text>')
     for number, row in enumerate(rows):
         y = TOP + number * step
         name = escape(str(row["policy"]))

@@ -41,7 +41,8 @@ def score(rgb: Rgb, before: bytes = b"") -> FrameScores:
     """The scores of a frame. `before`: the `pixels` of the scores of the frame looked at before it;
     empty for the first frame, which has neither `content` nor `flow`."""
     assert len(before) in (0, LOOK_BYTES)
-    small = cv2.resize(rgb, (LOOK_WIDTH, LOOK_HEIGHT), interpolation=cv2.INTER_AREA)
+    resized = cv2.resize(rgb, (LOOK_WIDTH, LOOK_HEIGHT), interpolation=cv2.INTER_AREA)
+    small = np.asarray(resized, np.uint8)
     pixels = small.tobytes()
     if not before:
         return FrameScores(sharpness(rgb), None, None, pixels)
@@ -52,15 +53,16 @@ def score(rgb: Rgb, before: bytes = b"") -> FrameScores:
 def content(one: Rgb, other: Rgb) -> float:
     """Mean absolute difference of hue (0 to 179), saturation and value (0 to 255)."""
     before, now = (cv2.cvtColor(rgb, cv2.COLOR_RGB2HSV) for rgb in (one, other))
-    return float(cv2.absdiff(before, now).mean())
+    return float(np.mean(cv2.absdiff(before, now)))
 
 
 def flow(one: Rgb, other: Rgb) -> float:
-    """Mean length of the displacements from one frame to the other, in widths of the frame."""
+    """Mean length of the displacements from one small copy to the other, in widths."""
     before, now = (cv2.cvtColor(rgb, cv2.COLOR_RGB2GRAY) for rgb in (one, other))
     start = np.zeros((*before.shape, 2), np.float32)
     moved = cv2.calcOpticalFlowFarneback(before, now, start, *_FLOW)
-    return float(np.hypot(moved[..., 0], moved[..., 1]).mean()) / one.shape[1]
+    lengths = np.hypot(moved[..., 0], moved[..., 1])
+    return float(np.mean(lengths)) / LOOK_WIDTH
 
 
 def sharpness(rgb: Rgb) -> float:

@@ -245,8 +245,8 @@ def _scene(candidates: Sequence[Candidate], frames: int) -> Choice:
     scenes = list(by_number.values())
     if len(scenes) == 1:
         fewer = min(frames, _least(candidates))
-        indexes = _evenly(_seconds(candidates), fewer)
-        return Choice(indexes, "uniform", f"one scene: {len(indexes)} frames evenly in time")
+        even = _evenly(_seconds(candidates), fewer)
+        return Choice(even, "uniform", f"one scene: {len(even)} frames evenly in time")
     ways: tuple[Callable[[Sequence[int]], Iterable[int]], ...] = (
         lambda scene: (scene[0], _middle(candidates, scene), scene[-1]),
         lambda scene: (scene[0], _middle(candidates, scene)),

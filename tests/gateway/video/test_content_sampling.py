@@ -110,7 +110,7 @@ def test_flow_follows_a_real_pan() -> None:
     """A window that moves over a real picture at an even speed gives evenly spaced frames, twice as
     many at twice the speed."""
     _, picture = next(iter(videos.pictures("bikes")))
-    wide = np.asarray(cv2.resize(picture, (1280, 360)))
+    wide = np.asarray(cv2.resize(picture, (1280, 360)), np.uint8)
     counts = []
     for step in (4, 8):
         film = [

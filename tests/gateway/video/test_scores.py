@@ -22,7 +22,7 @@ def textured(height: int = 144, width: int = 256, seed: int = 3) -> Rgb:
     noise = np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
     smooth = cv2.GaussianBlur(noise, (0, 0), 6).astype(np.float32)
     spread = (smooth - smooth.min()) / (smooth.max() - smooth.min()) * 255
-    return spread.astype(np.uint8)
+    return np.asarray(spread, np.uint8)
 
 
 def test_the_first_frame_has_nothing_to_be_compared_with() -> None:

@@ -280,6 +280,7 @@ def written(
     height, width, channels = frames[0].shape
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=25)
+        assert isinstance(stream, av.VideoStream)
         stream.width, stream.height, stream.pix_fmt = width, height, pixels
         stream.time_base = stream.codec_context.time_base = Fraction(1, 1000)
         for number, rgb in enumerate(frames):
