@@ -13,7 +13,9 @@ right_share over all rows, speed, half, model.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
@@ -32,9 +34,7 @@ from headstart.benchmarks.frames import video_path
 from headstart.benchmarks.voices import Line, Samples, cast
 from headstart.gateway.tts.synthesiser import RATE_HZ
 from headstart.talk.local_server import local_server, until_ready
-from headstart.talk.long_file.notes import Note
 from headstart.talk.long_file.plan import clock
-from headstart.talk.long_file.watch import Report, WatchObserver, WatchOptions, watch
 
 CHOOSE, REPORT = "choose", "report"
 VOICE = "joe"
@@ -43,6 +43,7 @@ FPS = 5
 WIDTH, HEIGHT = 320, 240
 SENTENCE_EVERY_S = 10
 CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine")
+LINE_BYTES_MAX = 1 << 26  # the result's, of ten hours
 NEAR_S = 3.0
 """A time in an answer is right while the thing is shown, or so long before or behind."""
 
@@ -298,32 +299,24 @@ def _write(path: Path, lasts_s: int, scenes: Sequence[Scene], speech: Samples) -
 # --- asking ---------------------------------------------------------------------------------------
 
 
-class _Progress(WatchObserver):
-    def noted(self, note: Note, report_: Report) -> None:
-        if len(report_.notes) % 5 == 0:
-            report.say(f"  {clock(report_.seen_to_s)} after {report_.took_s:.0f} s")
-
-
 async def _row(path: Path, asked: Sequence[Asked], model: str, minutes: float) -> dict[str, Any]:
     async with local_server(["--model", model, "--set", "voice=none"]) as server:
         await until_ready(server.url, lambda _: None, server.check)
         with _Peak(server.pid) as peak:
-            options = WatchOptions(tuple(each.question for each in asked))
-            found = await watch(path, server.url, options, _Progress())
-    wire = found.to_wire()
+            wire = await _talked(path, server.url, asked)
     questions = [
         {
             "kind": each.kind,
             "question": each.question,
-            "answer": answer.text,
-            "right": each.is_right(answer.text),
-            "took_s": round(answer.took_s, 1),
+            "answer": answer["answer"],
+            "right": each.is_right(answer["answer"]),
+            "took_s": answer["took_s"],
         }
-        for each, answer in zip(asked, found.answers, strict=True)
+        for each, answer in zip(asked, wire["answers"], strict=True)
     ]
     row: dict[str, Any] = {
         "minutes": minutes,
-        "parts": len(found.notes),
+        "parts": len(wire["parts"]),
         "wall_s": wire["wall_s"],
         "speed": wire["speed"],
         "client_peak_bytes": wire["client_peak_bytes"],
@@ -334,6 +327,25 @@ async def _row(path: Path, asked: Sequence[Asked], model: str, minutes: float) -
         mine = [q for q in questions if q["kind"] == kind]
         row[kind], row[f"{kind}_right"] = len(mine), sum(bool(q["right"]) for q in mine)
     return row
+
+
+async def _talked(path: Path, url: str, asked: Sequence[Asked]) -> dict[str, Any]:
+    """The result of `headstart talk --ask`, in a process of its own, whose memory counts."""
+    argv = [sys.executable, "-P", "-m", "headstart", "talk", str(path), "--url", url, "--json"]
+    for each in asked:
+        argv += ["--ask", each.question]
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdout=asyncio.subprocess.PIPE, limit=LINE_BYTES_MAX
+    )
+    assert process.stdout is not None
+    event: dict[str, Any] = {}
+    async for line in process.stdout:
+        event = json.loads(line)
+        if event["type"] == "part" and event["index"] % 5 == 4:
+            report.say(f"  {clock(event['end_s'])}, about {event['left_s']:.0f} s left")
+    if await process.wait() or event.get("type") != "result":
+        raise RuntimeError(f"headstart talk ended with code {process.returncode}")
+    return event
 
 
 class _Peak:
