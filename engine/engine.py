@@ -154,17 +154,20 @@ class Engine:
                 self._session(command.session).cancel(command.generation)
             case _:
                 now_ns = self.parts.clock()
-                waiting = self._session(command.session).commands.push(command, now_ns)
-                waiting.encoding = self._begin_encoding(command, waiting.due_ns)
+                session = self._session(command.session)
+                waiting = session.commands.push(command, now_ns)
+                waiting.encoding = self._begin_encoding(session, command, waiting.due_ns)
                 self._admission.touch(command.session, now_ns)
 
-    def _begin_encoding(self, command: api.Command, due_ns: int) -> list[EncodedPicture]:
+    def _begin_encoding(
+        self, session: Session, command: api.Command, due_ns: int
+    ) -> list[EncodedPicture]:
         """Begin to encode a command's pictures beside the steps."""
         encoding = self.parts.services.encoding
-        if encoding is None or self.sessions[command.session].conversation.only_hears:
+        if encoding is None or session.conversation.only_hears:
             return []
         images, live = _pictures(command), isinstance(command, api.Frame)
-        begun = [encoding.begin(image, command.session, due_ns, live=live) for image in images]
+        begun = [encoding.begin(image, session.name, due_ns, live=live) for image in images]
         return [picture for picture in begun if picture is not None]
 
     def _open(self, command: api.Open) -> None:

@@ -139,7 +139,9 @@ class Pixtral(TextModel):
         self._projector = LlavaProjector(
             Scope(tensors, "projector."), sizes.width, hidden, bias=bias
         )
-        self.longest_px, mean, std = LONGEST_PX, CLIP_MEAN, CLIP_STD
+        self.longest_px = LONGEST_PX
+        mean: tuple[float, ...] = CLIP_MEAN
+        std: tuple[float, ...] = CLIP_STD
         if preprocessor is not None:
             if "size" in preprocessor:
                 self.longest_px = preprocessor.part("size").integer("longest_edge", LONGEST_PX)

@@ -159,15 +159,14 @@ def _parts(
 ) -> EngineParts:
     vocab_size, reach = model.spec.decoder.vocab_size, model.spec.decoder.context_tokens
     cache, pool = memory
-    encoder: ModelImageEncoder | EncoderThread = ModelImageEncoder(model)
-    beside = None
+    encoder, beside = ModelImageEncoder(model), None
     if config.encoders == "beside" and model.spec.vision is not None:
-        encoder = beside = _encoder_thread(encoder, config)
+        beside = _encoder_thread(encoder, config)
     services = ModelServices(
         chat=words.chat,
         tokenizer=words.tokenizer,
         recognizer=recognizer,
-        image_encoder=encoder,
+        image_encoder=beside or encoder,
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,

@@ -31,7 +31,8 @@ def picture(seed: int, side_px: int = SIDE_PX) -> Rgb:
     bars = (np.floor(x * rng.integers(8, 60)) % 2 == 0) & (y > 0.8)
     rgb[bars] = rng.uniform(0, 255, 3)
     rgb[: side_px // 3] += rng.normal(0, 30, (side_px // 3, side_px, 3))
-    return np.clip(rgb, 0, 255).astype(np.uint8)
+    made: Rgb = np.clip(rgb, 0, 255).astype(np.uint8)
+    return made
 
 
 def sound() -> Tensor:

@@ -19,7 +19,8 @@ from headstart.kernels.native import BACKENDS, limit_threads_here, threads
 
 
 def weight(rows: int = 48, cols: int = 64, dtype: torch.dtype = torch.bfloat16) -> Tensor:
-    return (torch.randn(rows, cols) * cols**-0.5).to(dtype)
+    made: Tensor = torch.randn(rows, cols) * cols**-0.5
+    return made.to(dtype)
 
 
 def off(ours: Projection, exact: Projection, x: Tensor) -> float:

@@ -137,10 +137,15 @@ def test_frames_of_one_size_are_encoded_as_one_stack(pair: Twins) -> None:
     pictures = [still(90, 120, seed) for seed in range(3)]
     calls: list[int] = []
     encode = pair.ours.tower.encode
+
+    def counted(pixels: Tensor) -> Tensor:
+        calls.append(len(pixels))
+        return encode(pixels)
+
     for live in (True, False):
         alone = [encoder.features([picture], live=live)[0] for picture in pictures]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pair.ours.tower, "encode", lambda x: calls.append(len(x)) or encode(x))
+            patch.setattr(pair.ours.tower, "encode", counted)
             together = encoder.features(pictures, live=live)
         assert len(together) == 3
         for one, other in zip(alone, together, strict=True):
