@@ -74,7 +74,7 @@ def build(level: str) -> Path:
     plans.append((audio.SOURCE, ("-std=gnu11", "-O3", *audio.EXACT)))
     plans.append((SERVE, ("-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror")))
     digest = hashlib.sha256(str(plans).encode())
-    for source in (*native.sources(), audio.SOURCE, SERVE):
+    for source in (*native.sources(), audio.SOURCE, SERVE, Path(__file__)):
         digest.update(source.read_bytes())
     path = native.cache_dir().parent / "arm" / f"{level}-{digest.hexdigest()[:20]}"
     if path.exists():
@@ -89,7 +89,8 @@ def build(level: str) -> Path:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(_compile, commands))
         made = Path(folder) / "program"
-        link = ["-static", "-no-pie", "-pthread", f"-Wl,-Ttext-segment={LOAD_AT:#x}"]
+        link = ["-static", "-no-pie", "-pthread", "-Wl,--wrap=memset"]
+        link += [f"-Wl,-Ttext-segment={LOAD_AT:#x}"]
         _compile([str(compiler), *link, *map(str, objects), "-lm", "-o", str(made)])
         made.replace(path)
     return path
