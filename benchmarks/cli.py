@@ -355,6 +355,21 @@ def frames(model: str = Small, as_json: bool = Json) -> None:
 
 
 @app.command()
+def tokens(
+    model: str = Small, repeats: int = 3, choose: bool = False, as_json: bool = Json
+) -> None:
+    """What fewer tokens of a picture lose and save."""
+    from headstart.benchmarks import tokens as benchmark
+    from headstart.benchmarks.photos import PhotosMissing
+
+    try:
+        benchmark.run(model, repeats, choose=choose, as_json=as_json)
+    except (PhotosMissing, FileNotFoundError) as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
+
+
+@app.command()
 def cache(model: str = Small, as_json: bool = Json) -> None:
     """The same video a second time, in the same session and in another."""
     from headstart.benchmarks import cache as benchmark

@@ -200,6 +200,16 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Thinning:
+    """Eviction of single words by attention. `share`: of a past message's words, those that stay.
+    `attention`: the attention mass of the tokens of a stream whose K/V are in the cache, fp32
+    [kv_len]; None if it is not known."""
+
+    share: float
+    attention: Callable[[Stream], npt.NDArray[np.float32] | None]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelServices:
     """The model services that all sessions of one engine share."""
 
@@ -211,3 +221,4 @@ class ModelServices:
     stop_ids: frozenset[int]
     kv_bytes_per_token: int
     reader: PictureReader | None = None  # None: a model that reads by itself, or nobody does
+    thinning: Thinning | None = None  # None: words of past turns stay

@@ -71,6 +71,8 @@ from headstart.engine.api.events import (
     StepTotals,
 )
 from headstart.engine.api.values import (
+    MAX_FRAME_TOKENS,
+    MIN_FRAME_TOKENS,
     SAMPLE_RATE_HZ,
     SMALL_PICTURE,
     FinishReason,
@@ -98,6 +100,8 @@ from headstart.engine.api.values import (
 )
 
 __all__ = [
+    "MAX_FRAME_TOKENS",
+    "MIN_FRAME_TOKENS",
     "SAMPLE_RATE_HZ",
     "SMALL_PICTURE",
     "STEP_SECONDS_LE",

@@ -51,6 +51,9 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     function: str = ""  # the function to call, if it must be a certain one
 
 
+MIN_FRAME_TOKENS, MAX_FRAME_TOKENS = 16, 4096  # a token budget of a frame
+
+
 class Role(StrEnum):
     SYSTEM = "system"
     USER = "user"
@@ -62,11 +65,17 @@ class Text(msgspec.Struct, frozen=True, tag_field="part", tag="text"):
 
 
 class Image(msgspec.Struct, frozen=True, tag_field="part", tag="image"):
-    """A decoded picture: `rgb` holds height * width * 3 bytes, rows from the top."""
+    """A decoded picture: `rgb` holds height * width * 3 bytes, rows from the top.
+
+    `max_tokens`: the most tokens that a live frame may become (frames that a model encodes together
+    share the least of theirs), `MIN_FRAME_TOKENS` to `MAX_FRAME_TOKENS`; 0: no limit. Others fail
+    with `bad_token_budget`. Models that get notes on a picture need fewer anyhow.
+    """
 
     width: int
     height: int
     rgb: bytes
+    max_tokens: int = 0
 
 
 class PictureSize(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -28,7 +28,9 @@ from headstart.engine.models.perception.captions import CaptionedRecognizer
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.picture_sizes import frame_size, still_size
 from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
+from headstart.engine.models.pooled import pooled
 from headstart.engine.models.source import ModelSource, loading_of
+from headstart.engine.process.assemble import thinning_of
 from headstart.engine.process.warm_up import warm_up
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
@@ -66,7 +68,8 @@ def assemble_source(
     )
     weights_bytes = check_fits(source, how, config.kv_pool_bytes)
     with _one_thread():
-        model = source.load(how)
+        stills = source.load(how)
+        model = pooled(stills, config)
     spec = model.spec.decoder
     cache, pool = make_cache(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
@@ -77,7 +80,8 @@ def assemble_source(
         report("transcriber", 0, 0)
         chosen = _transcriber(transcriber, config)
         recognizer = _with_words(own, model, chosen.recognizer)
-    parts = _parts(model, recognizer, config, (cache, pool), words, context_tokens)
+    eyes = ModelImageEncoder(model, stills)
+    parts = _parts(model, recognizer, eyes, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
     warm_up(engine, model, report, hears=model.spec.audio is not None or bool(transcriber))
     info = api.ModelInfo(
@@ -125,6 +129,7 @@ def _with_words(
 def _parts(
     model: StreamModel,
     recognizer: SpeechRecognizer,
+    eyes: ModelImageEncoder,
     config: EngineConfig,
     memory: tuple[KvCache, BlockPool],
     words: Words,
@@ -132,17 +137,19 @@ def _parts(
 ) -> EngineParts:
     vocab_size, reach = model.spec.decoder.vocab_size, model.spec.decoder.context_tokens
     cache, pool = memory
+    runner = Runner(model.decoder, cache, observes=config.kv_text_kept < 1)
     services = ModelServices(
         chat=words.chat,
         tokenizer=words.tokenizer,
         recognizer=recognizer,
-        image_encoder=ModelImageEncoder(model),
+        image_encoder=eyes,
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,
+        thinning=thinning_of(config, runner),
     )
     admission = admission_over(cache, pool, config)
-    runner, scheduler = Runner(model.decoder, cache), Scheduler(config.token_budget)
+    scheduler = Scheduler(config.token_budget)
     end = next(iter(words.chat.user_close), None)
     marks = words.tokenizer.mark_tokens()
     return EngineParts(

@@ -25,12 +25,13 @@ from headstart.engine.chat.context_window import (
     require_fits,
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
+from headstart.engine.chat.thinning import thinned
 from headstart.engine.errors import ContextFull
-from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, Pcm, View
+from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, Pcm, Thinning, View
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
-from headstart.engine.session.errors import NotContinuable, UnknownItem
+from headstart.engine.session.errors import BadTokenBudget, NotContinuable, UnknownItem
 from headstart.engine.session.utterance import Utterance
 from headstart.engine.session.writing import Note, Place, Writing
 
@@ -273,7 +274,11 @@ class Conversation:
         return following.heard
 
     def add_frame(self, image: api.Image) -> None:
-        """Take a live camera frame. A frame that looks like the last one is dropped."""
+        """Take a live camera frame. A frame that looks like the last one is dropped. Raises
+        `BadTokenBudget`."""
+        least, most = api.MIN_FRAME_TOKENS, api.MAX_FRAME_TOKENS
+        if image.max_tokens and not least <= image.max_tokens <= most:
+            raise BadTokenBudget(least, most, image.max_tokens)
         if self.only_hears:
             return
         if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
@@ -419,6 +424,7 @@ class Conversation:
         other access.
         """
         window = self.window if window is None else window
+        self.restore_thinned()
         entries = self.now()
         rendered = self._render(entries)
         if not rendered.items:
@@ -437,6 +443,47 @@ class Conversation:
             moves.append(self._stream.evict(clip_ranges(cuts, 0, common_len), sink))
             rendered = self.rendered()
         return rendered, [move for move in moves if move is not None]
+
+    def thin(self, thinning: Thinning) -> list[KvMove]:
+        """Evict the words of past turns that get the least attention, here and in the stream.
+        Returns the moves as `fit` does."""
+        self.restore_thinned()
+        mass = thinning.attention(self._stream)
+        entries = self.now()
+        rendered = self._render(entries)
+        if mass is None or not rendered.items:
+            return []
+        known = min(self._stream.common_prefix_len(rendered.ids), len(mass))
+        cuts = thinned(rendered, entries, mass[:known], thinning.share)
+        if not cuts:
+            return []
+        for entry, left in remaining_entries(entries, rendered, cuts):
+            if left is not None and left != entry:
+                self._replace(entry, replace(left, whole=entry.segments))
+        move = self._stream.evict(cuts, rendered.items[0].lead)
+        self._stream.least_kv_len = self._stream.kv_len
+        return [] if move is None else [move]
+
+    def restore_thinned(self) -> bool:
+        """Make thinned messages whole whose K/V are lost: what is computed again should read all
+        of their words. Whether there were any."""
+        if all(entry.whole is None for entry in self._entries):
+            return False
+        entries, stream = self.now(), self._stream
+        rendered = self._render(entries)
+        known = min(stream.common_prefix_len(rendered.ids), stream.kv_len, stream.least_kv_len)
+        lost = [
+            entry
+            for entry, item in zip(entries, rendered.items, strict=True)
+            if entry.whole is not None and item.end > known
+        ]
+        for entry in lost:
+            self._replace(entry, replace(entry, segments=entry.whole or (), whole=None))
+        return bool(lost)
+
+    def _replace(self, entry: Entry, by: Entry) -> None:
+        at = next(i for i, held in enumerate(self._entries) if held is entry)
+        self._entries[at] = by
 
     def is_full(self, window: ContextWindow | None = None) -> bool:
         """Whether `fit` would evict something."""
@@ -475,7 +522,7 @@ class Conversation:
                 self.utterance.forget(clip_ranges(cuts, item.content, item.end), entry)
                 continue
             at = next(i for i, held in enumerate(self._entries) if held is entry)
-            self._entries[at : at + 1] = [] if left is None else [left]
+            self._entries[at : at + 1] = [] if left is None else [replace(left, whole=None)]
             if left is None and entry.item_id:
                 self._evicted[entry.item_id] = None
                 if len(self._evicted) > MAX_EVICTED_NAMES:

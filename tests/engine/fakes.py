@@ -20,7 +20,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.decoder.sampling import Sampler
 from headstart.engine.engine import Backend, Engine, EngineParts
 from headstart.engine.errors import CacheFull
-from headstart.engine.interfaces import ModelServices, Pcm, PictureReader, View
+from headstart.engine.interfaces import ModelServices, Pcm, PictureReader, Thinning, View
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.offload import BlockMemory, HostMemory
@@ -209,6 +209,7 @@ class Bench:
         runner: FakeRunner | None = None,
         max_cached: int = 0,
         reader: PictureReader | None = None,
+        thinning: Thinning | None = None,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
@@ -230,6 +231,7 @@ class Bench:
             stop_ids=frozenset({END}),
             kv_bytes_per_token=100,
             reader=reader,
+            thinning=thinning,
         )
         self.engine = Engine(
             EngineParts(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -128,6 +127,5 @@ def intern_unit(
 ) -> list[int]:
     """A vision unit's token ids in `soft`, with positions in the unit's grid behind `first`."""
     vectors = model.project(unit.features, Modality.IMAGE)
-    grid = np.ndindex(unit.rows, unit.columns)
-    positions = [first._replace(row=row, column=column) for row, column in grid]
+    positions = [first._replace(row=row, column=column) for row, column in unit.grid]
     return soft.intern(vectors.numpy(), positions)

@@ -73,12 +73,13 @@ def _heard(utterance: Listening, took_ms: float) -> EmbeddedRecognition:
 class ModelImageEncoder:
     """`headstart.engine.interfaces.ImageEncoder` with the model's own delimiters."""
 
-    def __init__(self, model: StreamModel) -> None:
-        self._model = model
+    def __init__(self, model: StreamModel, stills: StreamModel | None = None) -> None:
+        """`stills`: what encodes stills, if not `model` (which may pool its frames)."""
+        self._model, self._stills = model, stills or model
 
     def encode_image(self, image: Image, stream: Stream, *, live: bool = False) -> View:
         """Raises `UnsupportedInput` if the model cannot see."""
-        model, frame = self._model, _frame(image, 0.0)
+        model, frame = self._model if live else self._stills, _frame(image, 0.0)
         still = None if live else model.encode_still(frame)
         if still is None:
             seen = encode_frame(model, stream.soft, frame)
@@ -86,9 +87,10 @@ class ModelImageEncoder:
             seen = intern(stream.soft, still)
         ids = tuple(token for _, part in model.layout.image(seen) for token in part)
         digest = blake2b(image.rgb, digest_size=8).hexdigest()
-        return View(ids, f"picture {image.width} x {image.height}", key=digest)
+        key = f"{digest} {image.max_tokens}" if live else digest
+        return View(ids, f"picture {image.width} x {image.height}", key=key)
 
 
 def _frame(image: Image, time_s: float) -> VideoFrame:
     rgb = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-    return VideoFrame(rgb, time_s)
+    return VideoFrame(rgb, time_s, image.max_tokens)

@@ -36,10 +36,17 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     return Served(write_served(folder), folder)
 
 
-def start(served: Served, tail: str, weights: str = "fp32") -> tuple[Engine, list[api.Event]]:
+def start(
+    served: Served, tail: str, weights: str = "fp32", **settings: Any
+) -> tuple[Engine, list[api.Event]]:
     events: list[api.Event] = []
     config = EngineConfig(
-        model=str(served.folder), kv_pool_bytes=1 << 22, threads=1, weights=weights, tail=tail
+        model=str(served.folder),
+        kv_pool_bytes=1 << 22,
+        threads=1,
+        weights=weights,
+        tail=tail,
+        **settings,
     )
     source = source_of(config)
     assert source is not None
@@ -215,3 +222,47 @@ def test_an_utterance_without_an_end_stays_within_the_table(served: Served) -> N
         run(engine)
     assert not [event for event in events if isinstance(event, api.Failed)]
     assert len(soft) <= 600
+
+
+LARGE = np.random.default_rng(5).integers(0, 256, (140, 140, 3), dtype=np.uint8).tobytes()
+
+
+def large(max_tokens: int = 0) -> api.Image:
+    """A picture of five by five tokens."""
+    return api.Image(140, 140, LARGE, max_tokens)
+
+
+@pytest.mark.parametrize(
+    ("way", "budget", "tokens"),
+    [("auto", 0, 25), ("auto", 16, 16), ("off", 16, 25), ("merge", 0, 20), ("mean", 17, 16)],
+)
+def test_frames_become_fewer_tokens(served: Served, way: str, budget: int, tokens: int) -> None:
+    """By the setting, and when a frame's budget asks for it: outside of an utterance and in one.
+    A picture in a message keeps its tokens."""
+    engine, events = start(served, "closed", frame_pooling=way, frame_tokens=20)
+    engine.receive(api.Frame("s", 0, large(budget)))
+    said = api.Item("u1", api.Role.USER, (large(), api.Text("Hi")))
+    engine.receive(api.AddItem("s", said, None))
+    run(engine)
+    ref = api.TurnRef(1)
+    engine.receive(api.BeginSpeech("s", ref, "u2", 0))
+    for _ in range(2):
+        engine.receive(api.Frame("s", 0, large(budget)))
+    engine.receive(api.Audio("s", ref, 0, pcm()[: 2 * CHUNK], 0))
+    engine.receive(api.EndSpeech("s", ref, CHUNK))
+    engine.receive(api.Respond("s", generation=1, item_id="a", sampling=GREEDY))
+    run(engine)
+    assert not [event for event in events if isinstance(event, api.Failed)]
+    (finished,) = [event for event in events if isinstance(event, api.Finished)]
+    delimiters = 2  # of a picture outside of an utterance they count as its own
+    assert finished.usage.input_image == (tokens + delimiters) + (25 + delimiters) + tokens
+
+
+def test_a_frames_budget_out_of_range_is_named(served: Served) -> None:
+    engine, events = start(served, "closed")
+    for budget in (15, 4097, -1):
+        engine.receive(api.Frame("s", 0, large(budget)))
+        run(engine)
+    failed = [event for event in events if isinstance(event, api.Failed)]
+    assert [event.code for event in failed] == ["bad_token_budget"] * 3
+    assert "16 to 4096, got 15" in failed[0].message
