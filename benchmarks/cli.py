@@ -370,6 +370,23 @@ def tokens(
 
 
 @app.command()
+def thinning(
+    model: str = Small,
+    half: str = typer.Option("report", "--half", help="of the dialogs: choose or report"),
+    as_json: bool = Json,
+) -> None:
+    """What it saves and changes to evict words of past turns by attention."""
+    from headstart.benchmarks import thinning as benchmark
+    from headstart.benchmarks.photos import PhotosMissing
+
+    try:
+        benchmark.run(model, half, as_json=as_json)
+    except PhotosMissing as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
+
+
+@app.command()
 def cache(model: str = Small, as_json: bool = Json) -> None:
     """The same video a second time, in the same session and in another."""
     from headstart.benchmarks import cache as benchmark

@@ -49,9 +49,15 @@ def paths_of(model: str) -> ModelPaths:
 class Live:
     """One engine and its events, all in the calling thread."""
 
-    def __init__(self, model: str, threads: int | None = None, kv_dtype: str = "fp32") -> None:
+    def __init__(
+        self,
+        model: str,
+        threads: int | None = None,
+        kv_dtype: str = "fp32",
+        kv_text_kept: float = 1.0,
+    ) -> None:
         self.events: list[api.Event] = []
-        config = EngineConfig(model=model, kv_dtype=kv_dtype)
+        config = EngineConfig(model=model, kv_dtype=kv_dtype, kv_text_kept=kv_text_kept)
         if threads is not None:
             config = dataclasses.replace(config, threads=threads)
         self.paths = paths_of(model)

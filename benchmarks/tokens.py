@@ -57,7 +57,7 @@ GROUP = 4
 FRAMES = 8
 QUESTION_TOKENS = 12
 STEP_TOKENS = 64  # the engine's token budget of a step
-VIDEO_FPS = 1.0
+VIDEO_FPS = 2.0
 
 Row = dict[str, Any]
 Restore = Callable[[Tensor], Tensor]  # [n, 256, width] -> the same, as pooling leaves it

@@ -96,6 +96,7 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         transcribe=arguments.transcribe,
         reading=arguments.reading,
         kv_text_kept=arguments.kv_text_kept,
+        still_detail=arguments.still_detail,
         frame_pooling=arguments.frame_pooling,
         frame_tokens=arguments.frame_tokens,
         pooled_frames=arguments.pooled_frames,
@@ -212,6 +213,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
     reading = "whether a packaged model reads what is written in pictures"
     parser.add_argument("--reading", default="auto", choices=("auto", "off"), help=reading)
+    detail = "resolution of pictures in messages to a model directory; asked: by the question"
+    details = ("full", "asked")
+    parser.add_argument("--still-detail", default="full", choices=details, help=detail)
     pooling = "how a model directory's camera frames become fewer tokens; auto: if asked for"
     ways = ("auto", "off", "mean", "merge", "learned")
     parser.add_argument("--frame-pooling", default="auto", choices=ways, help=pooling)

@@ -34,6 +34,7 @@ TRANSCRIBE = ("auto", "on", "off")
 TAILS = ("auto", "closed", "provisional")
 READINGS = ("auto", "off")
 MIN_TEXT_KEPT = 0.3
+STILL_DETAILS = ("full", "asked")
 POOLINGS = ("auto", "off", "mean", "merge", "learned")
 MOST_POOLED_FRAMES = 16
 
@@ -86,6 +87,8 @@ class EngineConfig:
             "on", "off", or "auto" (if one is fetched). A model without one always needs it.
         reading: whether a packaged model reads what is written in pictures, in a thread beside the
             engine's: "auto" (if its weights are there) or "off".
+        still_detail: resolution of a picture in a message to a model directory: "full", as large as
+            the model takes it, or "asked", 64, 256 or 1,024 tokens by the question (docs/video.md).
         frame_pooling: how a model directory's camera frames become fewer tokens (docs/video.md):
             "mean" of cells, "merge" of similar tokens, "learned" by the pooler in the directory;
             "auto": merged where the gateway asks for fewer (`api.Image.max_tokens`); "off": never.
@@ -118,6 +121,7 @@ class EngineConfig:
     backend: str = "auto"
     weights: str = "auto"
     size: str | None = None
+    still_detail: str = "full"
     frame_pooling: str = "auto"
     frame_tokens: int = 64
     pooled_frames: int = 1
@@ -148,6 +152,9 @@ class EngineConfig:
             raise BadSettings("size", "given with weights 'dummy' only", self.size)
         if self.tail not in TAILS:
             raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
+        if self.still_detail not in STILL_DETAILS:
+            expected = f"one of {', '.join(STILL_DETAILS)}"
+            raise BadSettings("still_detail", expected, self.still_detail)
         if self.frame_pooling not in POOLINGS:
             expected = f"one of {', '.join(POOLINGS)}"
             raise BadSettings("frame_pooling", expected, self.frame_pooling)

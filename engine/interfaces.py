@@ -119,6 +119,24 @@ class Look(IntEnum):
     CLOSELY = 2  # small print
 
 
+class Detail(IntEnum):
+    """Resolutions of a still, as the number of tokens it has at most."""
+
+    LOW = 64
+    MEDIUM = 256
+    HIGH = 1024
+
+
+class StillEncoder(Protocol):
+    """Encodes a still in the resolution that a question needs."""
+
+    def detail_for(self, words: Sequence[str]) -> Detail:
+        """The resolution for what is said beside, or after, a picture."""
+        ...
+
+    def encode(self, image: Image, stream: Stream, detail: Detail) -> View: ...
+
+
 class Reading(Protocol):
     """The reading of one picture, which may be under way."""
 
@@ -222,3 +240,4 @@ class ModelServices:
     kv_bytes_per_token: int
     reader: PictureReader | None = None  # None: a model that reads by itself, or nobody does
     thinning: Thinning | None = None  # None: words of past turns stay
+    stills: StillEncoder | None = None  # None: `image_encoder`, in one resolution

@@ -77,6 +77,11 @@ class Settings(BaseSettings):
         description="whether a packaged model reads what is written in pictures; 'auto': if its "
         "weights can be had",
     )
+    still_detail: Literal["full", "asked"] = Field(
+        "full",
+        description="resolution of pictures in messages to a model directory; 'full': all that the "
+        "model takes; 'asked': 64, 256 or 1,024 tokens, by the question",
+    )
     frame_pooling: Literal["auto", "off", "mean", "merge", "learned"] = Field(
         "auto",
         description="how the camera frames of a model directory become fewer tokens: the mean of "

@@ -150,8 +150,11 @@ def assemble(
 
 
 def require_no_pooling(config: EngineConfig) -> None:
-    """Raises `BadSettings` if frames shall be pooled: notes on them have no more tokens than
+    """Raises `BadSettings` if pictures shall have fewer tokens: notes on them have no more than
     words."""
+    if config.still_detail != "full":
+        expected = "full: a packaged model gets notes on its pictures, not their tokens"
+        raise BadSettings("still_detail", expected, config.still_detail)
     if config.frame_pooling not in ("auto", "off"):
         expected = "auto or off: a packaged model gets notes on its pictures, not their tokens"
         raise BadSettings("frame_pooling", expected, config.frame_pooling)

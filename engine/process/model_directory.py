@@ -18,6 +18,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
+from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.storage import KvCache, make_cache
@@ -28,6 +29,11 @@ from headstart.engine.models.perception.captions import CaptionedRecognizer
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.picture_sizes import frame_size, still_size
 from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
+from headstart.engine.models.perception.still_details import (
+    EncodedStill,
+    StillDetails,
+    least_cache_bytes,
+)
 from headstart.engine.models.pooled import pooled
 from headstart.engine.models.source import ModelSource, loading_of
 from headstart.engine.process.assemble import thinning_of
@@ -36,6 +42,7 @@ from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
+from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.kernels.native import set_threads
 
 Report = Callable[[str, int, int], None]
@@ -80,7 +87,7 @@ def assemble_source(
         report("transcriber", 0, 0)
         chosen = _transcriber(transcriber, config)
         recognizer = _with_words(own, model, chosen.recognizer)
-    eyes = ModelImageEncoder(model, stills)
+    eyes = ModelImageEncoder(model, stills), still_encoder(stills, config)
     parts = _parts(model, recognizer, eyes, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
     warm_up(engine, model, report, hears=model.spec.audio is not None or bool(transcriber))
@@ -129,7 +136,7 @@ def _with_words(
 def _parts(
     model: StreamModel,
     recognizer: SpeechRecognizer,
-    eyes: ModelImageEncoder,
+    eyes: tuple[ModelImageEncoder, StillDetails | None],
     config: EngineConfig,
     memory: tuple[KvCache, BlockPool],
     words: Words,
@@ -142,7 +149,8 @@ def _parts(
         chat=words.chat,
         tokenizer=words.tokenizer,
         recognizer=recognizer,
-        image_encoder=eyes,
+        image_encoder=eyes[0],
+        stills=eyes[1],
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,
@@ -163,6 +171,25 @@ def _parts(
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
     )
+
+
+def still_encoder(model: StreamModel, config: EngineConfig) -> StillDetails | None:
+    """The encoder of stills in several resolutions, if the settings say so. Raises `BadSettings`
+    for a model that cannot do with fewer tokens."""
+    vision = model.spec.vision
+    if config.still_detail == "full":
+        return None
+    if vision is None or vision.tiled is not None:
+        takes = "takes no pictures" if vision is None else "cuts stills into tiles of a fixed size"
+        expected = f"full: {model.spec.family} {takes}"
+        raise BadSettings("still_detail", expected, config.still_detail)
+    # With it comes the reader's runtime, which other model directories do without.
+    from headstart.engine.vision.reading.notes import look_for
+
+    hidden = model.spec.decoder.hidden
+    room = max(config.encoder_cache_bytes, least_cache_bytes(hidden))
+    cache = EncoderCache[EncodedStill](room, config.encoder_cache_ttl_s, clock=time.monotonic_ns)
+    return StillDetails(model, cache, look_for)
 
 
 def tail_of(model: StreamModel, config: EngineConfig) -> TailPolicy:

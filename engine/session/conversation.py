@@ -27,7 +27,14 @@ from headstart.engine.chat.context_window import (
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from headstart.engine.chat.thinning import thinned
 from headstart.engine.errors import ContextFull
-from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, Pcm, Thinning, View
+from headstart.engine.interfaces import (
+    Detail,
+    LiveFrameEncoder,
+    ModelServices,
+    Pcm,
+    Thinning,
+    View,
+)
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
@@ -70,6 +77,8 @@ class Conversation:
         self._picture_evicted = False  # whether a picture was evicted
         self._view: View | None = None  # a live view that is not yet part of an item
         self._last_view_key = ""
+        self._newest_still: api.Image | None = None  # kept if a question may need more of it
+        self._still_views: dict[Detail, View] = {}  # of that still, as far as it was shown
         self.utterance: Utterance | None = None
         self.ended: Utterance | None = None  # the last one, if it may be continued
         self.clips = Clips(services, stream)
@@ -111,8 +120,10 @@ class Conversation:
         require_fits(entry, self.window.behind(len(self._system)) - frame)
         if entry.role is api.Role.USER:
             self._look_at_stills(item, entry)
-            texts = (part.text for part in item.parts if isinstance(part, api.Text))
+            texts = [part.text for part in item.parts if isinstance(part, api.Text)]
             self.ask(" ".join(texts))
+            if not any(isinstance(part, api.Image) for part in item.parts):
+                self.look_closer(" ".join(texts))
         if entry.role is api.Role.USER and self._view is not None:
             entry = Entry(entry.item_id, entry.role, (_view_segment(self._view), *entry.segments))
             self._view = None
@@ -172,8 +183,9 @@ class Conversation:
             ids = tuple(self._services.chat.system(text))
             return Entry(item.item_id, item.role, (Segment(Modality.TEXT, ids),))
         segments: list[Segment] = []
+        words = [part.text for part in item.parts if isinstance(part, api.Text)]
         for before, part in zip((None, *item.parts), item.parts, strict=False):
-            own = self._segments(part, stream)
+            own = self._segments(part, stream, words)
             spoken_beside_words = api.Sound in (type(before), type(part))
             if spoken_beside_words and segments and own and not isinstance(part, api.Image):
                 segments.append(Segment(Modality.TEXT, self._separator.ids))
@@ -181,7 +193,10 @@ class Conversation:
         continues = bool(item.parts) and isinstance(item.parts[0], api.ToolCall)
         return Entry(item.item_id, item.role, tuple(segments), continues)
 
-    def _segments(self, part: api.Part, stream: Stream) -> tuple[Segment, ...]:
+    def _segments(
+        self, part: api.Part, stream: Stream, words: Sequence[str]
+    ) -> tuple[Segment, ...]:
+        """A part of an item whose text is `words`."""
         chat = self._services.chat
         match part:
             case api.Text():
@@ -192,11 +207,37 @@ class Conversation:
             case api.ToolResult():
                 return (Segment(Modality.TEXT, tuple(chat.result(part.output))),)
             case api.Image():
-                return (_view_segment(self._services.image_encoder.encode_image(part, stream)),)
+                return (_view_segment(self._still(part, stream, words)),)
             case api.Sound():
                 return self.clips.take(part.clip, stream)
             case _:
                 assert_never(part)
+
+    def _still(self, picture: api.Image, stream: Stream, words: Sequence[str]) -> View:
+        """A still of an item whose text is `words`, in the resolution that they need."""
+        stills = self._services.stills
+        if stills is None:
+            return self._services.image_encoder.encode_image(picture, stream)
+        detail = stills.detail_for(words)
+        view = stills.encode(picture, stream, detail)
+        if stream is self._stream and not self.only_hears:
+            self._newest_still, self._still_views = picture, {detail: view}
+        return view
+
+    def look_closer(self, question: str) -> None:
+        """Show the newest still once more if a question needs a higher resolution of it than the
+        context has. Speech that pauses asks again."""
+        stills, picture = self._services.stills, self._newest_still
+        if stills is None or picture is None or not question.strip():
+            return
+        wanted = stills.detail_for([question])
+        held = {segment.ids for entry in self.now() for segment in entry.segments}
+        if any(d >= wanted and view.ids in held for d, view in self._still_views.items()):
+            return
+        view = stills.encode(picture, self._stream, wanted)
+        self._still_views[wanted] = view
+        if view.ids not in held:  # a small picture has no more to show
+            self._show(view)
 
     def _index(self, item_id: str) -> int:
         for i, entry in enumerate(self._entries):

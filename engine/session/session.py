@@ -228,6 +228,7 @@ class Session:
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.finish(words)
         self.conversation.ask(utterance.text)
+        self.conversation.look_closer(utterance.text)
         self._emit(utterance.hearing(self.name))
 
     def _resume(self, command: api.Resume) -> None:

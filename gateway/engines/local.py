@@ -94,6 +94,7 @@ def engine_argv(
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
     argv += ["--reading", settings.reading, "--frame-pooling", settings.frame_pooling]
+    argv += ["--still-detail", settings.still_detail]
     argv += ["--kv-text-kept", str(settings.kv_text_kept)]
     argv += ["--frame-tokens", str(settings.frame_tokens)]
     argv += ["--pooled-frames", str(settings.pooled_frames)]

@@ -33,6 +33,7 @@ from headstart.engine.errors import BadSettings
         ("kv_text_kept", 0.2),
         ("kv_text_kept", 1.1),
         ("kv_text_kept", math.nan),
+        ("still_detail", "low"),
         ("frame_pooling", "max"),
         ("frame_tokens", 15),
         ("frame_tokens", 4097),
