@@ -25,20 +25,14 @@ from headstart.engine.chat.context_window import (
     require_fits,
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
-from headstart.engine.chat.thinning import thinned
 from headstart.engine.errors import ContextFull
-from headstart.engine.interfaces import (
-    Detail,
-    LiveFrameEncoder,
-    ModelServices,
-    Pcm,
-    Thinning,
-    View,
-)
+from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, Pcm, Thinning, View
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
-from headstart.engine.session.errors import BadTokenBudget, NotContinuable, UnknownItem
+from headstart.engine.session.errors import NotContinuable, UnknownItem
+from headstart.engine.session.stills import Stills, require_budget
+from headstart.engine.session.thinning import Replaced, made_whole, thin
 from headstart.engine.session.utterance import Utterance
 from headstart.engine.session.writing import Note, Place, Writing
 
@@ -77,12 +71,11 @@ class Conversation:
         self._picture_evicted = False  # whether a picture was evicted
         self._view: View | None = None  # a live view that is not yet part of an item
         self._last_view_key = ""
-        self._newest_still: api.Image | None = None  # kept if a question may need more of it
-        self._still_views: dict[Detail, View] = {}  # of that still, as far as it was shown
         self.utterance: Utterance | None = None
         self.ended: Utterance | None = None  # the last one, if it may be continued
         self.clips = Clips(services, stream)
         self.writing = Writing(services.reader, stream)
+        self._stills = Stills(services.stills, services.image_encoder, stream)
         self.only_hears = False
         """Transcription only: no items are kept, and the stream stays empty."""
 
@@ -193,10 +186,7 @@ class Conversation:
         continues = bool(item.parts) and isinstance(item.parts[0], api.ToolCall)
         return Entry(item.item_id, item.role, tuple(segments), continues)
 
-    def _segments(
-        self, part: api.Part, stream: Stream, words: Sequence[str]
-    ) -> tuple[Segment, ...]:
-        """A part of an item whose text is `words`."""
+    def _segments(self, part: api.Part, stream: Stream, words: Sequence[str]) -> Sequence[Segment]:
         chat = self._services.chat
         match part:
             case api.Text():
@@ -207,37 +197,11 @@ class Conversation:
             case api.ToolResult():
                 return (Segment(Modality.TEXT, tuple(chat.result(part.output))),)
             case api.Image():
-                return (_view_segment(self._still(part, stream, words)),)
+                return (_view_segment(self._stills.view(part, stream, words)),)
             case api.Sound():
                 return self.clips.take(part.clip, stream)
             case _:
                 assert_never(part)
-
-    def _still(self, picture: api.Image, stream: Stream, words: Sequence[str]) -> View:
-        """A still of an item whose text is `words`, in the resolution that they need."""
-        stills = self._services.stills
-        if stills is None:
-            return self._services.image_encoder.encode_image(picture, stream)
-        detail = stills.detail_for(words)
-        view = stills.encode(picture, stream, detail)
-        if stream is self._stream and not self.only_hears:
-            self._newest_still, self._still_views = picture, {detail: view}
-        return view
-
-    def look_closer(self, question: str) -> None:
-        """Show the newest still once more if a question needs a higher resolution of it than the
-        context has. Speech that pauses asks again."""
-        stills, picture = self._services.stills, self._newest_still
-        if stills is None or picture is None or not question.strip():
-            return
-        wanted = stills.detail_for([question])
-        held = {segment.ids for entry in self.now() for segment in entry.segments}
-        if any(d >= wanted and view.ids in held for d, view in self._still_views.items()):
-            return
-        view = stills.encode(picture, self._stream, wanted)
-        self._still_views[wanted] = view
-        if view.ids not in held:  # a small picture has no more to show
-            self._show(view)
 
     def _index(self, item_id: str) -> int:
         for i, entry in enumerate(self._entries):
@@ -315,11 +279,8 @@ class Conversation:
         return following.heard
 
     def add_frame(self, image: api.Image) -> None:
-        """Take a live camera frame. A frame that looks like the last one is dropped. Raises
-        `BadTokenBudget`."""
-        least, most = api.MIN_FRAME_TOKENS, api.MAX_FRAME_TOKENS
-        if image.max_tokens and not least <= image.max_tokens <= most:
-            raise BadTokenBudget(least, most, image.max_tokens)
+        """Take a live camera frame; one like the last is dropped. Raises `BadTokenBudget`."""
+        require_budget(image)
         if self.only_hears:
             return
         if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
@@ -343,6 +304,12 @@ class Conversation:
         for note in self.writing.ask(question):
             if note.text not in shown:  # speech that pauses asks again
                 self._show(self._view_of(note))
+
+    def look_closer(self, question: str) -> None:
+        """Show the newest still once more if a question needs a higher resolution of it."""
+        held = {segment.ids for entry in self.now() for segment in entry.segments}
+        if (view := self._stills.closer(question, held)) is not None:
+            self._show(view)
 
     def take_readings(self) -> bool:
         """Add what has been read in pictures meanwhile. Whether there was any."""
@@ -486,45 +453,29 @@ class Conversation:
         return rendered, [move for move in moves if move is not None]
 
     def thin(self, thinning: Thinning) -> list[KvMove]:
-        """Evict the words of past turns that get the least attention, here and in the stream.
-        Returns the moves as `fit` does."""
+        """Evict words of past turns by attention, here and in the stream. Moves as of `fit`."""
         self.restore_thinned()
-        mass = thinning.attention(self._stream)
-        entries = self.now()
+        entries, stream = self.now(), self._stream
         rendered = self._render(entries)
-        if mass is None or not rendered.items:
-            return []
-        known = min(self._stream.common_prefix_len(rendered.ids), len(mass))
-        cuts = thinned(rendered, entries, mass[:known], thinning.share)
+        cuts, left = thin(thinning, stream, entries, rendered)
         if not cuts:
             return []
-        for entry, left in remaining_entries(entries, rendered, cuts):
-            if left is not None and left != entry:
-                self._replace(entry, replace(left, whole=entry.segments))
-        move = self._stream.evict(cuts, rendered.items[0].lead)
-        self._stream.least_kv_len = self._stream.kv_len
+        self._replace(left)
+        move = stream.evict(cuts, rendered.items[0].lead)
+        stream.least_kv_len = stream.kv_len
         return [] if move is None else [move]
 
     def restore_thinned(self) -> bool:
-        """Make thinned messages whole whose K/V are lost: what is computed again should read all
-        of their words. Whether there were any."""
+        """Make thinned messages whole whose K/V are lost. Whether there were any."""
         if all(entry.whole is None for entry in self._entries):
             return False
-        entries, stream = self.now(), self._stream
-        rendered = self._render(entries)
-        known = min(stream.common_prefix_len(rendered.ids), stream.kv_len, stream.least_kv_len)
-        lost = [
-            entry
-            for entry, item in zip(entries, rendered.items, strict=True)
-            if entry.whole is not None and item.end > known
-        ]
-        for entry in lost:
-            self._replace(entry, replace(entry, segments=entry.whole or (), whole=None))
-        return bool(lost)
+        whole = made_whole(self._stream, entries := self.now(), self._render(entries))
+        self._replace(whole)
+        return bool(whole)
 
-    def _replace(self, entry: Entry, by: Entry) -> None:
-        at = next(i for i, held in enumerate(self._entries) if held is entry)
-        self._entries[at] = by
+    def _replace(self, replaced: Replaced) -> None:
+        by = {id(entry): left for entry, left in replaced}
+        self._entries = [by.get(id(entry), entry) for entry in self._entries]
 
     def is_full(self, window: ContextWindow | None = None) -> bool:
         """Whether `fit` would evict something."""

@@ -121,6 +121,7 @@ def test_other_sessions_share_only_what_is_whole() -> None:
 
 
 def test_nothing_is_known_of_a_stream_that_was_not_observed() -> None:
+    """Then all words stay."""
     bench = Bench(reply=lambda _: "yes", thinning=Thinning(0.7, lambda stream: None))
     bench.open()
     for number in range(1, 4):

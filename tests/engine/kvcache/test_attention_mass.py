@@ -49,5 +49,6 @@ def test_it_is_the_mean_of_softmaxes(kv_dtype: str) -> None:
 
 
 def test_without_queries_nothing_is_known() -> None:
+    """A stream that never answered."""
     cache = KvCache(layers=1, kv_heads=1, head_dim=8, block_size=4, pool_bytes=1 << 12)
     assert QueryWindow().mass(cache, np.arange(3)) is None

@@ -212,6 +212,7 @@ def directory(folder: Path) -> tuple[StreamModel, EngineConfig]:
 
 
 def test_a_pooler_from_a_file_of_its_own(tmp_path: Path) -> None:
+    """Narrower than the model, for groups of two."""
     model, config = directory(tmp_path)
     theirs = Reference(PoolerSizes(64, 32, 6, 2, frames=2))
     tensors = {name: tensor.contiguous() for name, tensor in theirs.state_dict().items()}
@@ -221,6 +222,7 @@ def test_a_pooler_from_a_file_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_pooler_in_the_checkpoint(tmp_path: Path) -> None:
+    """Beside the model's own tensors, its settings in config.json."""
     model, config = directory(tmp_path)
     theirs = Reference(PoolerSizes(64, 64, 6, 4, frames=2))
     tensors = {f"model.pooler.{name}": t.contiguous() for name, t in theirs.state_dict().items()}

@@ -313,6 +313,7 @@ def test_a_question_raises_the_resolution(served: Served, tmp_path: Path) -> Non
 
 
 def test_tiles_have_one_resolution(tmp_path: Path) -> None:
+    """The setting is refused by name."""
     write_tiled(tmp_path, 70)
     config = EngineConfig(model=str(tmp_path), kv_pool_bytes=1 << 22, still_detail="asked")
     source = source_of(config)
@@ -322,6 +323,7 @@ def test_tiles_have_one_resolution(tmp_path: Path) -> None:
 
 
 def test_a_frames_budget_out_of_range_is_named(served: Served) -> None:
+    """The error says what is allowed; the session goes on."""
     engine, events = start(served, "closed")
     for budget in (15, 4097, -1):
         engine.receive(api.Frame("s", 0, large(budget)))

@@ -50,7 +50,7 @@ def test_queries_are_those_of_the_operations(backend: str, wanted: list[int] | N
     count = 7 if wanted is None else len(wanted)
     got, want = (torch.full((3, count, SIZES.heads, SIZES.head_dim), torch.nan) for _ in range(2))
     alone, _ = run(model, at, backend)
-    beside, pools = run(model, replace(at, rows=replace(at.rows, queries=got)), backend)
+    beside, _ = run(model, replace(at, rows=replace(at.rows, queries=got)), backend)
     assert torch.equal(alone, beside)
     k_pools, v_pools = ([pool.clone() for pool in part] for part in (at.k_pools, at.v_pools))
     rows = replace(at.rows, queries=want)
@@ -60,9 +60,10 @@ def test_queries_are_those_of_the_operations(backend: str, wanted: list[int] | N
 
 
 def test_room_for_queries_must_fit() -> None:
+    """Rows that come out, not all rows."""
     model, at = DecoderLayers(layers(), SIZES), step(wanted=torch.tensor([1]))
+    rows = replace(at.rows, queries=torch.empty(3, 2, SIZES.heads, SIZES.head_dim))
     with pytest.raises(KernelInputError, match="queries"):
-        rows = replace(at.rows, queries=torch.empty(3, 2, SIZES.heads, SIZES.head_dim))
         model(at.x, rows, at.k_pools, at.v_pools)
 
 

@@ -123,12 +123,14 @@ def test_a_smaller_budget_merges_what_came_out() -> None:
 
 
 def test_places_are_sines() -> None:
+    """Written out cell by cell."""
     assert (
         sines(tuple(product(range(3), range(5))), 16, torch.float64) - places(3, 5, 16)
     ).abs().max() < 1e-12
 
 
 def test_a_misshapen_tensor_is_named() -> None:
+    """A time vector is missing."""
     sizes = SIZES["four frames to 64"]
     theirs, _ = pair(sizes, torch.float64)
     tensors = dict(theirs.state_dict()) | {"times": torch.zeros(3, 64)}

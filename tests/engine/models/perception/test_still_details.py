@@ -62,6 +62,7 @@ def test_no_resolution_beyond_the_model(model: StreamModel) -> None:
 
 
 def test_words_choose_the_resolution(large: StreamModel) -> None:
+    """None, some, and some about writing."""
     stills = stills_of(large)
     assert stills.detail_for([]) is stills.detail_for([" "]) is Detail.LOW
     assert stills.detail_for(["Is it nice?"]) is Detail.MEDIUM
@@ -103,4 +104,5 @@ def test_a_small_picture_is_as_without_resolutions(model: StreamModel) -> None:
 
 
 def test_the_cache_has_room_for_some_pictures() -> None:
+    """Four in all resolutions, as fp32."""
     assert least_cache_bytes(1536) == 4 * (64 + 256 + 1024) * 1536 * 4
