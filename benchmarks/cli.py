@@ -396,6 +396,38 @@ def video(
 
 
 @app.command()
+def tokens(
+    model: str = Small, repeats: int = 3, choose: bool = False, as_json: bool = Json
+) -> None:
+    """What fewer tokens of a picture lose and save."""
+    from headstart.benchmarks import tokens as benchmark
+    from headstart.benchmarks.photos import PhotosMissing
+
+    try:
+        benchmark.run(model, repeats, choose=choose, as_json=as_json)
+    except (PhotosMissing, FileNotFoundError) as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def thinning(
+    model: str = Small,
+    half: str = typer.Option("report", "--half", help="of the dialogs: choose or report"),
+    as_json: bool = Json,
+) -> None:
+    """What it saves and changes to evict words of past turns by attention."""
+    from headstart.benchmarks import thinning as benchmark
+    from headstart.benchmarks.photos import PhotosMissing
+
+    try:
+        benchmark.run(model, half, as_json=as_json)
+    except PhotosMissing as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
+
+
+@app.command()
 def cache(model: str = Small, as_json: bool = Json) -> None:
     """The same video a second time, in the same session and in another."""
     from headstart.benchmarks import cache as benchmark

@@ -55,9 +55,12 @@ class Live:
         threads: int | None = None,
         kv_dtype: str = "fp32",
         reading: str = "auto",
+        kv_text_kept: float = 1.0,
     ) -> None:
         self.events: list[api.Event] = []
-        config = EngineConfig(model=model, kv_dtype=kv_dtype, reading=reading)
+        config = EngineConfig(
+            model=model, kv_dtype=kv_dtype, reading=reading, kv_text_kept=kv_text_kept
+        )
         if threads is not None:
             config = dataclasses.replace(config, threads=threads)
         self.paths = paths_of(model)

@@ -102,6 +102,11 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         tail=arguments.tail,
         transcribe=arguments.transcribe,
         reading=arguments.reading,
+        kv_text_kept=arguments.kv_text_kept,
+        still_detail=arguments.still_detail,
+        frame_pooling=arguments.frame_pooling,
+        frame_tokens=arguments.frame_tokens,
+        pooled_frames=arguments.pooled_frames,
         **({"threads": arguments.threads} if arguments.threads else {}),
     )
     if arguments.llm is not None:
@@ -215,6 +220,16 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
     reading = "whether a packaged model reads what is written in pictures"
     parser.add_argument("--reading", default="auto", choices=("auto", "off"), help=reading)
+    detail = "resolution of pictures in messages to a model directory; asked: by the question"
+    details = ("full", "asked")
+    parser.add_argument("--still-detail", default="full", choices=details, help=detail)
+    pooling = "how a model directory's camera frames become fewer tokens; auto: if asked for"
+    ways = ("auto", "off", "mean", "merge", "learned")
+    parser.add_argument("--frame-pooling", default="auto", choices=ways, help=pooling)
+    fewer = "tokens of a frame, or of a group of frames, with --frame-pooling mean or merge"
+    parser.add_argument("--frame-tokens", type=int, default=64, help=fewer)
+    together = "vision units that --frame-pooling makes one group of"
+    parser.add_argument("--pooled-frames", type=int, default=1, help=together)
     ears = "Whisper for speech recognition: a folder, packaged weights, or auto: the largest that "
     parser.add_argument("--ears", help=ears + "keeps up; default: the model's own")
     at_once = "simultaneous speakers that --ears auto must keep up with"
@@ -225,6 +240,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--adapter", default="auto", help=lora)
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
     parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
+    kept = "share of the words of past turns whose K/V stay; those with least attention go"
+    parser.add_argument("--kv-text-kept", type=float, default=1.0, help=kept)
     offload = "host memory for K/V of idle sessions"
     parser.add_argument("--offload-mib", type=int, default=256, help=offload)
     idle = "seconds without work before a session counts as idle"

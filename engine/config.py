@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headstart.engine.api import MAX_FRAME_TOKENS, MIN_FRAME_TOKENS
 from headstart.engine.errors import BadSettings
 
 MIB = 1 << 20
@@ -38,6 +39,10 @@ TAILS = ("auto", "closed", "provisional")
 READINGS = ("auto", "off")
 ENCODERS = ("beside", "within")
 ENCODER_WEIGHTS = ("auto", "int8")
+MIN_TEXT_KEPT = 0.3
+STILL_DETAILS = ("full", "asked")
+POOLINGS = ("auto", "off", "mean", "merge", "learned")
+MOST_POOLED_FRAMES = 16
 
 
 def usable_cores() -> int:
@@ -87,6 +92,8 @@ class EngineConfig:
             time an entry is kept after its last use.
         kv_dtype: storage of K and V: "fp32", "fp16", or one byte per number with a scale per head,
             "int8" or "fp8" (docs/kv.md).
+        kv_text_kept: share of the words of each message of past turns whose K/V stay; those with
+            the least attention are evicted (docs/kv.md). Pictures stay. 1: all.
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32 in torch:
             exact, large, slow) or "auto" (native where there is a C compiler).
         weights: form of a model directory's weights: "bf16" (as published), "fp32", "int8" for its
@@ -97,6 +104,13 @@ class EngineConfig:
             "on", "off", or "auto" (if one is fetched). A model without one always needs it.
         reading: whether a packaged model reads what is written in pictures, in a thread beside the
             engine's: "auto" (if its weights are there) or "off".
+        still_detail: resolution of a picture in a message to a model directory: "full", as large as
+            the model takes it, or "asked", 64, 256 or 1,024 tokens by the question (docs/video.md).
+        frame_pooling: how a model directory's camera frames become fewer tokens (docs/video.md):
+            "mean" of cells, "merge" of similar tokens, "learned" by the pooler in the directory;
+            "auto": merged where the gateway asks for fewer (`api.Image.max_tokens`); "off": never.
+        frame_tokens: tokens that "mean" and "merge" make of a frame, or of a group of frames.
+        pooled_frames: vision units (of one or two frames, by family) that become one group.
         tail: how much of an open audio unit is prefilled: "closed" (nothing), "provisional", or
             "auto" (the model's default).
     """
@@ -126,9 +140,14 @@ class EngineConfig:
     encoder_cache_bytes: int = 8 * MIB
     encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"
+    kv_text_kept: float = 1.0
     backend: str = "auto"
     weights: str = "auto"
     size: str | None = None
+    still_detail: str = "full"
+    frame_pooling: str = "auto"
+    frame_tokens: int = 64
+    pooled_frames: int = 1
     tail: str = "auto"
     transcribe: str = "auto"
     reading: str = "auto"
@@ -146,6 +165,8 @@ class EngineConfig:
             raise BadSettings("prefix_cache_share", "0 to 1", self.prefix_cache_share)
         if self.threads < 1:
             raise BadSettings("threads", "at least 1", self.threads)
+        if not MIN_TEXT_KEPT <= self.kv_text_kept <= 1:
+            raise BadSettings("kv_text_kept", f"{MIN_TEXT_KEPT} to 1", self.kv_text_kept)
         if self.kv_dtype not in KV_DTYPES:
             raise BadSettings("kv_dtype", f"one of {', '.join(KV_DTYPES)}", self.kv_dtype)
         if self.weights not in WEIGHTS:
@@ -154,6 +175,21 @@ class EngineConfig:
             raise BadSettings("size", "given with weights 'dummy' only", self.size)
         if self.tail not in TAILS:
             raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
+        if self.still_detail not in STILL_DETAILS:
+            expected = f"one of {', '.join(STILL_DETAILS)}"
+            raise BadSettings("still_detail", expected, self.still_detail)
+        if self.frame_pooling not in POOLINGS:
+            expected = f"one of {', '.join(POOLINGS)}"
+            raise BadSettings("frame_pooling", expected, self.frame_pooling)
+        if not MIN_FRAME_TOKENS <= self.frame_tokens <= MAX_FRAME_TOKENS:
+            expected = f"{MIN_FRAME_TOKENS} to {MAX_FRAME_TOKENS}"
+            raise BadSettings("frame_tokens", expected, self.frame_tokens)
+        if not 1 <= self.pooled_frames <= MOST_POOLED_FRAMES:
+            expected = f"1 to {MOST_POOLED_FRAMES}"
+            raise BadSettings("pooled_frames", expected, self.pooled_frames)
+        if self.pooled_frames > 1 and self.frame_pooling in ("auto", "off"):
+            expected = f"1 with frame_pooling {self.frame_pooling!r}"
+            raise BadSettings("pooled_frames", expected, self.pooled_frames)
         if self.reading not in READINGS:
             raise BadSettings("reading", f"one of {', '.join(READINGS)}", self.reading)
         if self.encoder_weights not in ENCODER_WEIGHTS:

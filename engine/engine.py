@@ -167,6 +167,8 @@ class Engine:
         if encoding is None or session.conversation.only_hears:
             return []
         images, live = _pictures(command), isinstance(command, api.Frame)
+        if not live and self.parts.services.stills is not None:
+            return []  # how closely they are looked at depends on the words beside them
         begun = [encoding.begin(image, session.name, due_ns, live=live) for image in images]
         return [picture for picture in begun if picture is not None]
 

@@ -156,6 +156,24 @@ class Look(IntEnum):
     CLOSELY = 2  # small print
 
 
+class Detail(IntEnum):
+    """Resolutions of a still, as the number of tokens it has at most."""
+
+    LOW = 64
+    MEDIUM = 256
+    HIGH = 1024
+
+
+class StillEncoder(Protocol):
+    """Encodes a still in the resolution that a question needs."""
+
+    def detail_for(self, words: Sequence[str]) -> Detail:
+        """The resolution for what is said beside, or after, a picture."""
+        ...
+
+    def encode(self, image: Image, stream: Stream, detail: Detail) -> View: ...
+
+
 class Reading(Protocol):
     """The reading of one picture, which may be under way."""
 
@@ -237,6 +255,16 @@ class Sampler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Thinning:
+    """Eviction of single words by attention. `share`: of a past message's words, those that stay.
+    `attention`: the attention mass of the tokens of a stream whose K/V are in the cache, fp32
+    [kv_len]; None if it is not known."""
+
+    share: float
+    attention: Callable[[Stream], npt.NDArray[np.float32] | None]
+
+
+@dataclass(frozen=True, slots=True)
 class ModelServices:
     """The model services that all sessions of one engine share."""
 
@@ -249,3 +277,5 @@ class ModelServices:
     kv_bytes_per_token: int
     reader: PictureReader | None = None  # None: a model that reads by itself, or nobody does
     encoding: PictureEncoding | None = None  # None: pictures are encoded within a step
+    thinning: Thinning | None = None  # None: words of past turns stay
+    stills: StillEncoder | None = None  # None: `image_encoder`, in one resolution

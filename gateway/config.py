@@ -77,6 +77,26 @@ class Settings(BaseSettings):
         description="whether a packaged model reads what is written in pictures; 'auto': if its "
         "weights can be had",
     )
+    still_detail: Literal["full", "asked"] = Field(
+        "full",
+        description="resolution of pictures in messages to a model directory; 'full': all that the "
+        "model takes; 'asked': 64, 256 or 1,024 tokens, by the question",
+    )
+    frame_pooling: Literal["auto", "off", "mean", "merge", "learned"] = Field(
+        "auto",
+        description="how the camera frames of a model directory become fewer tokens: the mean of "
+        "cells, similar tokens merged, or its learned pooler; 'auto': merged when load demands it",
+    )
+    frame_tokens: int = Field(
+        64, ge=16, le=4096, description="tokens that frame_pooling makes of a frame or a group"
+    )
+    pooled_frames: int = Field(
+        1,
+        ge=1,
+        le=16,
+        description="vision units (one or two frames, by model) that frame_pooling makes one "
+        "group of",
+    )
     engine: Literal["local", "fake", "vllm"] = Field(
         "local",
         description="which engine to use; 'fake' plays a script; 'vllm' is not available: see llm",
@@ -327,6 +347,13 @@ class Settings(BaseSettings):
     kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")
     kv_dtype: Literal["fp32", "fp16", "int8", "fp8"] = Field(
         "fp32", description="storage of the KV cache; int8 holds 3.8 times the tokens (docs/kv.md)"
+    )
+    kv_text_kept: float = Field(
+        1.0,
+        ge=0.3,
+        le=1.0,
+        description="share of the words of past turns whose K/V stay; those with the least "
+        "attention are evicted, pictures are not (docs/kv.md)",
     )
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
     outbound_events: int = Field(

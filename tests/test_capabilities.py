@@ -8,24 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "capabilities.md"
 ASKED = (
-    "A1",
-    "A2",
-    "A3",
-    "B1",
-    "B2",
-    "B3",
-    "B4",
-    "B5",
-    "B6",
-    "B7",
-    "B8",
-    "B11",
-    "B13",
-    "C1",
-    "C2",
-    "C4",
-    "C5",
-    "C7",
+    *(f"A{number}" for number in range(1, 4)),
+    *("B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10", "B11", "B13"),
+    *(f"C{number}" for number in range(1, 8)),
 )
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 

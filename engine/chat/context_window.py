@@ -78,7 +78,7 @@ def overflow(
     if rendered.items:
         _drop_pictures(keep, rendered, entries, window)
         _drop_oldest(keep, rendered, entries, window, positions)
-    return _ranges(~keep)
+    return ranges(~keep)
 
 
 def _drop_pictures(
@@ -226,7 +226,8 @@ def _drop_words(keep: KeptMask, item: RenderedItem, entry: Entry, spare: int) ->
     keep[item.content : until] = False
 
 
-def _ranges(dropped: KeptMask) -> list[Range]:
+def ranges(dropped: KeptMask) -> list[Range]:
+    """The ranges of tokens that `dropped` marks, ascending."""
     edges = np.flatnonzero(np.diff(np.concatenate(([False], dropped, [False])).astype(np.int8)))
     return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
 

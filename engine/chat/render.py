@@ -43,6 +43,7 @@ class Entry:
     role: Role
     segments: tuple[Segment, ...]
     continues: bool = False  # continues the assistant's message before it, if there is one
+    whole: tuple[Segment, ...] | None = None  # its segments before it was thinned, if it was
 
 
 class Chat(Protocol):

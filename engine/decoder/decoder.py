@@ -33,6 +33,7 @@ class Batch:
     seq_of_row: Tensor  # int32 [rows]: the row's line in tables
     context_of_row: Tensor  # int32 [rows]: keys the row attends to, its own included
     wanted: Tensor  # int64 [n]: rows that go through the output head
+    queries: Tensor | None = None  # [layers, n, heads, head_dim]: those of the same rows, written
 
 
 class Forward(Protocol):
@@ -72,10 +73,16 @@ class Decoder:
             tables=batch.tables,
             seq_of_row=batch.seq_of_row,
             context_of_row=batch.context_of_row,
-            wanted=batch.wanted if len(batch.wanted) < len(batch.tokens) else None,
+            wanted=None if is_all(batch) else batch.wanted,
+            queries=batch.queries,
         )
         hidden = self.weights.layers(hidden, rows, cache.k_pools, cache.v_pools)
         if not len(hidden):
             return hidden.new_empty((0, self.spec.vocab_size))
         normed = rms_norm(hidden, self.weights.output_norm, self.spec.rms_eps, backend=self.backend)
         return self.weights.output(normed)
+
+
+def is_all(batch: Batch) -> bool:
+    """Whether all rows are wanted; they are ascending."""
+    return len(batch.wanted) == len(batch.tokens)

@@ -81,7 +81,8 @@ class DenseStack:
     ) -> Tensor:
         """fp32 [rows, hidden] -> fp32 [rows, hidden], or [wanted, hidden]. Stores K and V."""
         eps, backend = self.sizes.rms_eps, "reference"
-        for layer, k_pool, v_pool in zip(self.layers, k_pools, v_pools, strict=True):
+        pools = zip(k_pools, v_pools, strict=True)
+        for i, (layer, (k_pool, v_pool)) in enumerate(zip(self.layers, pools, strict=True)):
             normed = rms_norm(x, layer.attn_norm, eps, backend=backend)
             q, k, v = self._heads(linear(normed, layer.qkv, layer.qkv_bias), rows)
             if layer.key_scale is not None:
@@ -89,6 +90,8 @@ class DenseStack:
                 q = q * layer.key_scale.repeat_interleave(group, dim=0)
                 k = k / layer.key_scale
             append(k_pool, v_pool, k, v, rows.slots, backend=backend)
+            if rows.queries is not None:
+                rows.queries[i] = q if rows.wanted is None else q[rows.wanted]
             heads = paged_attention(
                 q,
                 k_pool,

@@ -77,6 +77,8 @@ class Stream:
         self.prefilled_tokens = 0  # K/V computed, ever
         self.rolled_back_kv_tokens = 0  # K/V computed and discarded
         self.adopted_tokens = 0  # K/V reused from other streams
+        self.least_kv_len = 0
+        """The least that `kv_len` was since somebody set this: from there on K/V may be new."""
         self._tokens: list[int] = []
         self._kinds = bytearray()
         self._keys = ContentKeys(pool.block_size, self.soft)
@@ -230,6 +232,7 @@ class Stream:
     def _keep_kv(self, length: int) -> None:
         """Drop K/V from `length` on, or from an earlier index if evictions require it."""
         self._kv_len, nothing_evicted = self._eviction.truncate(length)
+        self.least_kv_len = min(self.least_kv_len, self._kv_len)
         self.table.truncate(self._kv_len)
         if nothing_evicted:
             self._update_positions(self._kv_len)  # positions without the gaps

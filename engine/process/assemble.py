@@ -20,11 +20,13 @@ from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
-from headstart.engine.interfaces import ModelServices, View
+from headstart.engine.errors import BadSettings
+from headstart.engine.interfaces import ModelServices, Thinning, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.scheduling.admission import admission_over
+from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import Connector, FrameLabeller, FrameLabels
@@ -110,6 +112,7 @@ def assemble(
 ) -> tuple[Engine, api.ModelInfo]:
     """Load everything and run it once. Raises `BadWeights` or another `EngineError`."""
     began_s = time.monotonic()
+    require_no_pooling(config)
     # The kernels have threads of their own; torch's would compete with them.
     native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)
@@ -146,6 +149,22 @@ def assemble(
     return engine, info
 
 
+def require_no_pooling(config: EngineConfig) -> None:
+    """Raises `BadSettings` if pictures shall have fewer tokens: notes on them have no more than
+    words."""
+    if config.still_detail != "full":
+        expected = "full: a packaged model gets notes on its pictures, not their tokens"
+        raise BadSettings("still_detail", expected, config.still_detail)
+    if config.frame_pooling not in ("auto", "off"):
+        expected = "auto or off: a packaged model gets notes on its pictures, not their tokens"
+        raise BadSettings("frame_pooling", expected, config.frame_pooling)
+
+
+def thinning_of(config: EngineConfig, runner: Runner) -> Thinning | None:
+    """Eviction of words by attention, if the settings say so; `runner` must observe queries."""
+    return Thinning(config.kv_text_kept, runner.attention) if config.kv_text_kept < 1 else None
+
+
 def _recognizer(paths: ModelPaths, config: EngineConfig) -> ChosenRecognizer:
     if paths.better_ears is None:
         return ChosenRecognizer(load_recognizer(paths.ears, config.ears_language), paths.ears)
@@ -169,6 +188,7 @@ def _parts(
         stop_ids=frozenset(model.chat.stop_ids),
         kv_bytes_per_token=model.cache.bytes_per_token,
         reader=reader,
+        thinning=thinning_of(config, model.runner),
     )
     admission = admission_over(model.cache, model.pool, config)
     end = next(iter(model.chat.user_close), None)

@@ -49,6 +49,7 @@ from headstart.engine.kvcache.offload import HostMemory
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
 from headstart.engine.models.perception.captions import CaptionedRecognizer
+from headstart.engine.process.assemble import require_no_pooling
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
@@ -179,6 +180,10 @@ def assemble_llm_server(
     """Find out what the server can, load the rest, and run it once. `ears`: several Whispers if one
     is to be chosen. Raises `LlmServerError` or another `EngineError`."""
     began_s = time.monotonic()
+    require_no_pooling(config)
+    if config.kv_text_kept < 1:
+        expected = "1: the K/V are the LLM server's"
+        raise BadSettings("kv_text_kept", expected, config.kv_text_kept)
     logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
     native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)

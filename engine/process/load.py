@@ -67,5 +67,5 @@ def load_model(
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     decoder = Decoder(spec, weights, backend)
     cache, pool = make_cache(spec, config)
-    runner = Runner(decoder, cache)
+    runner = Runner(decoder, cache, observes=config.kv_text_kept < 1)
     return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)

@@ -20,6 +20,7 @@ from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.projection import calibrate, int8_projections
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
+from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.storage import KvCache, make_cache
@@ -32,7 +33,14 @@ from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.picture_sizes import frame_size, still_size
 from headstart.engine.models.perception.samples import encode_samples
 from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
+from headstart.engine.models.perception.still_details import (
+    EncodedStill,
+    StillDetails,
+    least_cache_bytes,
+)
+from headstart.engine.models.pooled import pooled
 from headstart.engine.models.source import ModelSource, loading_of
+from headstart.engine.process.assemble import thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
 from headstart.engine.process.warm_up import warm_up
 from headstart.engine.scheduling.admission import admission_over
@@ -41,6 +49,7 @@ from headstart.engine.scheduling.encode_queue import EncodeQueue
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
+from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.kernels.native import limit_threads_here, set_threads
 
 log = logging.getLogger("headstart.engine")
@@ -75,7 +84,8 @@ def assemble_source(
     )
     weights_bytes = check_fits(source, how, config.kv_pool_bytes)
     with _one_thread():
-        model = _loaded(source, how, report)
+        stills = _loaded(source, how, report)
+        model = pooled(stills, config)
     spec = model.spec.decoder
     cache, pool = make_cache(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
@@ -86,7 +96,8 @@ def assemble_source(
         report("transcriber", 0, 0)
         chosen = _transcriber(transcriber, config)
         recognizer = _with_words(own, model, chosen.recognizer)
-    parts = _parts(model, recognizer, config, (cache, pool), words, context_tokens)
+    eyes = ModelImageEncoder(model, stills), still_encoder(stills, config)
+    parts = _parts(model, recognizer, eyes, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
     warm_up(engine, model, report, hears=model.spec.audio is not None or bool(transcriber))
     info = api.ModelInfo(
@@ -152,6 +163,7 @@ def _with_words(
 def _parts(
     model: StreamModel,
     recognizer: SpeechRecognizer,
+    eyes: tuple[ModelImageEncoder, StillDetails | None],
     config: EngineConfig,
     memory: tuple[KvCache, BlockPool],
     words: Words,
@@ -159,7 +171,8 @@ def _parts(
 ) -> EngineParts:
     vocab_size, reach = model.spec.decoder.vocab_size, model.spec.decoder.context_tokens
     cache, pool = memory
-    encoder, beside = ModelImageEncoder(model), None
+    runner = Runner(model.decoder, cache, observes=config.kv_text_kept < 1)
+    encoder, beside = eyes[0], None
     if config.encoders == "beside" and model.spec.vision is not None:
         beside = _encoder_thread(encoder, config)
     services = ModelServices(
@@ -167,13 +180,14 @@ def _parts(
         tokenizer=words.tokenizer,
         recognizer=recognizer,
         image_encoder=beside or encoder,
+        stills=eyes[1],
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,
         encoding=beside,
+        thinning=thinning_of(config, runner),
     )
     admission = admission_over(cache, pool, config)
-    runner = Runner(model.decoder, cache)
     scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
     end = next(iter(words.chat.user_close), None)
     marks = words.tokenizer.mark_tokens()
@@ -200,6 +214,25 @@ def _prepare(threads: int) -> None:
     """The encoder's thread has torch threads of its own; the kernels' are left to the decoder."""
     torch.set_num_threads(threads)
     limit_threads_here(1)
+
+
+def still_encoder(model: StreamModel, config: EngineConfig) -> StillDetails | None:
+    """The encoder of stills in several resolutions, if the settings say so. Raises `BadSettings`
+    for a model that cannot do with fewer tokens."""
+    vision = model.spec.vision
+    if config.still_detail == "full":
+        return None
+    if vision is None or vision.tiled is not None:
+        takes = "takes no pictures" if vision is None else "cuts stills into tiles of a fixed size"
+        expected = f"full: {model.spec.family} {takes}"
+        raise BadSettings("still_detail", expected, config.still_detail)
+    # With it comes the reader's runtime, which other model directories do without.
+    from headstart.engine.vision.reading.notes import look_for
+
+    hidden = model.spec.decoder.hidden
+    room = max(config.encoder_cache_bytes, least_cache_bytes(hidden))
+    cache = EncoderCache[EncodedStill](room, config.encoder_cache_ttl_s, clock=time.monotonic_ns)
+    return StillDetails(model, cache, look_for)
 
 
 def tail_of(model: StreamModel, config: EngineConfig) -> TailPolicy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from headstart.engine.decoder.decoder import Batch, Forward
 from headstart.engine.errors import CacheFull
-from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.attention_mass import Mass, QueryWindow
+from headstart.engine.kvcache.eviction import KvMove, slots_of
 from headstart.engine.kvcache.soft_tokens import Vector
 from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.kvcache.token_stream import Stream
@@ -38,10 +40,13 @@ class StepResult:
 class Runner:
     """Runs plans of one engine on its decoder and cache."""
 
-    def __init__(self, decoder: Forward, cache: KvCache) -> None:
+    def __init__(self, decoder: Forward, cache: KvCache, *, observes: bool = False) -> None:
+        """`observes`: keep the newest queries of streams that generate, for `attention`."""
         self.decoder = decoder
         self.cache = cache
         self.steps = 0
+        self._observes = observes
+        self._windows: WeakKeyDictionary[Stream, QueryWindow] = WeakKeyDictionary()
 
     def step(self, plan: Plan) -> StepResult:
         """Run `plan`, made for the present state of its streams.
@@ -54,7 +59,8 @@ class Runner:
             return StepResult(refused=refused)
         try:
             with torch.inference_mode():
-                logits = self.decoder.forward(self._batch(works), self.cache)
+                batch = self._batch(works)
+                logits = self.decoder.forward(batch, self.cache)
             for work in works:
                 work.stream.advance(work.num_scheduled_tokens)
         finally:
@@ -62,7 +68,12 @@ class Runner:
                 work.stream.table.truncate(work.stream.kv_len)
         self.steps += 1
         wanted = _wanted(works)
-        row_of = {row: logits[i] for i, row in enumerate(sorted(set(wanted.rows())))}
+        number_of = {row: i for i, row in enumerate(sorted(set(wanted.rows())))}
+        row_of = {row: logits[i] for row, i in number_of.items()}
+        if batch.queries is not None:
+            for stream, row in wanted.last.items():
+                window = self._windows.setdefault(stream, QueryWindow())
+                window.add(batch.queries[:, number_of[row]])
         return StepResult(
             {stream: row_of[row] for stream, row in wanted.last.items()},
             {stream: row_of[row] for stream, row in wanted.probed.items()},
@@ -81,6 +92,23 @@ class Runner:
                 sources = torch.from_numpy(rotation.sources)
                 targets = torch.from_numpy(rotation.targets)
                 self.cache.rotate_keys(sources, targets, cos, sin)
+
+    def attention(self, stream: Stream) -> Mass | None:
+        """The attention mass of each token in the cache, by the newest generated tokens of the
+        stream (`QueryWindow.mass`); None if nothing was observed."""
+        window = self._windows.get(stream)
+        if window is None:
+            return None
+        size, blocks = self.cache.block_size, stream.table.blocks
+        return window.mass(self.cache, slots_of(blocks, size, np.arange(stream.kv_len)))
+
+    def _queries(self, rows: int) -> Tensor | None:
+        """Room for the queries of so many rows, if they are observed."""
+        spec = self.decoder.spec
+        if not self._observes:
+            return None
+        dtype = torch.float64 if self.cache.k_pools[0].dtype == torch.float64 else torch.float32
+        return torch.empty((spec.layers, rows, spec.heads, spec.head_dim), dtype=dtype)
 
     def _reserve(self, works: Sequence[Work]) -> tuple[list[Work], dict[Stream, CacheFull]]:
         granted, refused = [], {}
@@ -120,6 +148,7 @@ class Runner:
             seq_of_row=torch.from_numpy(seq_of_row),
             context_of_row=torch.from_numpy((indices + 1).astype(np.int32)),
             wanted=torch.tensor(wanted, dtype=torch.int64),
+            queries=self._queries(len(wanted)),
         )
 
     def _tokens(

@@ -26,11 +26,13 @@ from headstart.engine.chat.context_window import (
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from headstart.engine.errors import ContextFull
-from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, Pcm, View
+from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, Pcm, Thinning, View
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
 from headstart.engine.session.errors import NotContinuable, UnknownItem
+from headstart.engine.session.stills import Stills, require_budget
+from headstart.engine.session.thinning import Replaced, made_whole, thin
 from headstart.engine.session.utterance import Utterance
 from headstart.engine.session.writing import Note, Place, Writing
 
@@ -73,6 +75,7 @@ class Conversation:
         self.ended: Utterance | None = None  # the last one, if it may be continued
         self.clips = Clips(services, stream)
         self.writing = Writing(services.reader, stream)
+        self._stills = Stills(services.stills, services.image_encoder, stream)
         self.only_hears = False
         """Transcription only: no items are kept, and the stream stays empty."""
 
@@ -110,8 +113,10 @@ class Conversation:
         require_fits(entry, self.window.behind(len(self._system)) - frame)
         if entry.role is api.Role.USER:
             self._look_at_stills(item, entry)
-            texts = (part.text for part in item.parts if isinstance(part, api.Text))
+            texts = [part.text for part in item.parts if isinstance(part, api.Text)]
             self.ask(" ".join(texts))
+            if not any(isinstance(part, api.Image) for part in item.parts):
+                self.look_closer(" ".join(texts))
         if entry.role is api.Role.USER and self._view is not None:
             entry = Entry(entry.item_id, entry.role, (_view_segment(self._view), *entry.segments))
             self._view = None
@@ -171,8 +176,9 @@ class Conversation:
             ids = tuple(self._services.chat.later_system(text))
             return Entry(item.item_id, item.role, (Segment(Modality.TEXT, ids),))
         segments: list[Segment] = []
+        words = [part.text for part in item.parts if isinstance(part, api.Text)]
         for before, part in zip((None, *item.parts), item.parts, strict=False):
-            own = self._segments(part, stream)
+            own = self._segments(part, stream, words)
             spoken_beside_words = api.Sound in (type(before), type(part))
             if spoken_beside_words and segments and own and not isinstance(part, api.Image):
                 segments.append(Segment(Modality.TEXT, self._separator.ids))
@@ -180,7 +186,7 @@ class Conversation:
         continues = bool(item.parts) and isinstance(item.parts[0], api.ToolCall)
         return Entry(item.item_id, item.role, tuple(segments), continues)
 
-    def _segments(self, part: api.Part, stream: Stream) -> tuple[Segment, ...]:
+    def _segments(self, part: api.Part, stream: Stream, words: Sequence[str]) -> Sequence[Segment]:
         chat = self._services.chat
         match part:
             case api.Text():
@@ -191,7 +197,7 @@ class Conversation:
             case api.ToolResult():
                 return (Segment(Modality.TEXT, tuple(chat.result(part.output))),)
             case api.Image():
-                return (_view_segment(self._services.image_encoder.encode_image(part, stream)),)
+                return (_view_segment(self._stills.view(part, stream, words)),)
             case api.Sound():
                 return self.clips.take(part.clip, stream)
             case _:
@@ -273,7 +279,8 @@ class Conversation:
         return following.heard
 
     def add_frame(self, image: api.Image) -> None:
-        """Take a live camera frame. A frame that looks like the last one is dropped."""
+        """Take a live camera frame; one like the last is dropped. Raises `BadTokenBudget`."""
+        require_budget(image)
         if self.only_hears:
             return
         if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
@@ -297,6 +304,12 @@ class Conversation:
         for note in self.writing.ask(question):
             if note.text not in shown:  # speech that pauses asks again
                 self._show(self._view_of(note))
+
+    def look_closer(self, question: str) -> None:
+        """Show the newest still once more if a question needs a higher resolution of it."""
+        held = {segment.ids for entry in self.now() for segment in entry.segments}
+        if (view := self._stills.closer(question, held)) is not None:
+            self._show(view)
 
     def take_readings(self) -> bool:
         """Add what has been read in pictures meanwhile. Whether there was any."""
@@ -419,6 +432,7 @@ class Conversation:
         other access.
         """
         window = self.window if window is None else window
+        self.restore_thinned()
         entries = self.now()
         rendered = self._render(entries)
         if not rendered.items:
@@ -437,6 +451,31 @@ class Conversation:
             moves.append(self._stream.evict(clip_ranges(cuts, 0, common_len), sink))
             rendered = self.rendered()
         return rendered, [move for move in moves if move is not None]
+
+    def thin(self, thinning: Thinning) -> list[KvMove]:
+        """Evict words of past turns by attention, here and in the stream. Moves as of `fit`."""
+        self.restore_thinned()
+        entries, stream = self.now(), self._stream
+        rendered = self._render(entries)
+        cuts, left = thin(thinning, stream, entries, rendered)
+        if not cuts:
+            return []
+        self._replace(left)
+        move = stream.evict(cuts, rendered.items[0].lead)
+        stream.least_kv_len = stream.kv_len
+        return [] if move is None else [move]
+
+    def restore_thinned(self) -> bool:
+        """Make thinned messages whole whose K/V are lost. Whether there were any."""
+        if all(entry.whole is None for entry in self._entries):
+            return False
+        whole = made_whole(self._stream, entries := self.now(), self._render(entries))
+        self._replace(whole)
+        return bool(whole)
+
+    def _replace(self, replaced: Replaced) -> None:
+        by = {id(entry): left for entry, left in replaced}
+        self._entries = [by.get(id(entry), entry) for entry in self._entries]
 
     def is_full(self, window: ContextWindow | None = None) -> bool:
         """Whether `fit` would evict something."""
@@ -475,7 +514,7 @@ class Conversation:
                 self.utterance.forget(clip_ranges(cuts, item.content, item.end), entry)
                 continue
             at = next(i for i, held in enumerate(self._entries) if held is entry)
-            self._entries[at : at + 1] = [] if left is None else [left]
+            self._entries[at : at + 1] = [] if left is None else [replace(left, whole=None)]
             if left is None and entry.item_id:
                 self._evicted[entry.item_id] = None
                 if len(self._evicted) > MAX_EVICTED_NAMES:

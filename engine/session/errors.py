@@ -46,6 +46,14 @@ class AnswerRunning(EngineError):
         super().__init__(f"session {session!r} has an answer running already; cancel it first")
 
 
+class BadTokenBudget(EngineError):
+    code = "bad_token_budget"
+
+    def __init__(self, least: int, most: int, got: int) -> None:
+        self.least, self.most, self.got = least, most, got
+        super().__init__(f"a frame's max_tokens must be 0, or {least} to {most}, got {got}")
+
+
 class SessionOverloaded(EngineError):
     code = "session_overloaded"
 

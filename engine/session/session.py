@@ -228,6 +228,7 @@ class Session:
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.finish(words)
         self.conversation.ask(utterance.text)
+        self.conversation.look_closer(utterance.text)
         self._emit(utterance.hearing(self.name))
 
     def _resume(self, command: api.Resume) -> None:
@@ -311,7 +312,10 @@ class Session:
             sure = self.conversation.tokens(tentative=False)
             certain = len(sure) if wanted[: len(sure)] == sure else 0
             wanted = wanted[: max(certain, self.stream.common_prefix_len(wanted))]
-        return self.stream.reconcile(wanted, kinds=rendered.kinds[: len(wanted)])
+        reconciled = self.stream.reconcile(wanted, kinds=rendered.kinds[: len(wanted)])
+        if self.conversation.restore_thinned():  # a change before them took their K/V
+            return self._sync_stream(ahead=ahead)
+        return reconciled
 
     def _fit(self, window: ContextWindow | None = None) -> RenderedPrompt:
         """Evict what lies outside of the window; returns the remaining prompt."""
@@ -322,6 +326,14 @@ class Session:
         for move in moves:
             self._move(move)
         return rendered
+
+    def _thin(self) -> None:
+        """Evict words of past turns, unless a summary is being written of them."""
+        thinning = self._services.thinning
+        if thinning is None or any(answer.silent for answer in self.side_answers):
+            return
+        for move in self.conversation.thin(thinning):
+            self._move(move)
 
     def _forget_summaries(self) -> None:
         """An item was removed: summaries may mention it."""
@@ -506,6 +518,7 @@ class Session:
             self._unanswered = False
         self._turn_spans.clear()
         self.conversation.close_answer(answer.item_id, answer.text_tokens(self._services.tokenizer))
+        self._thin()
         self._note()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
         try:

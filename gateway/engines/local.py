@@ -93,7 +93,11 @@ def engine_argv(
     argv = [sys.executable, "-P", "-m", module, "--endpoint", endpoint, "--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
-    argv += ["--reading", settings.reading]
+    argv += ["--reading", settings.reading, "--frame-pooling", settings.frame_pooling]
+    argv += ["--still-detail", settings.still_detail]
+    argv += ["--kv-text-kept", str(settings.kv_text_kept)]
+    argv += ["--frame-tokens", str(settings.frame_tokens)]
+    argv += ["--pooled-frames", str(settings.pooled_frames)]
     if settings.ears is not None:
         argv += ["--ears", settings.ears]
         argv += ["--ears-sessions", str(settings.ears_sessions)]

@@ -59,7 +59,8 @@ class Rows:
     `rope`.
 
     `wanted` int64 [n]: the rows that the last layer returns, in this order, possibly repeated;
-    None: all.
+    None: all. `queries` fp32 [layers, rows that come out, heads, head_dim]: written, with the
+    rotated and scaled queries of those rows.
     """
 
     cos: Tensor
@@ -69,6 +70,7 @@ class Rows:
     seq_of_row: Tensor
     context_of_row: Tensor
     wanted: Tensor | None = None
+    queries: Tensor | None = None
 
 
 class DecoderLayers:
@@ -139,6 +141,12 @@ class DecoderLayers:
                 and not 0 <= int(rows.wanted.min()) <= int(rows.wanted.max()) < count
             ):
                 raise KernelInputError(f"wanted: expected rows 0 .. {count - 1}")
+        if rows.queries is not None:
+            out = count if rows.wanted is None else len(rows.wanted)
+            shape = (len(self.layers), out, self.sizes.heads, self.sizes.head_dim)
+            require(rows.queries, "queries", shape, torch.float32)
+            if not rows.queries.is_contiguous():
+                raise KernelInputError("queries: expected a contiguous tensor")
 
 
 def _check_layer(layer: Layer, sizes: LayerSizes, name: str) -> None:

@@ -25,6 +25,7 @@ typedef struct {
     float *out;          /* [wanted_rows or rows, hidden] */
     Attention attention; /* rows, tables and threads; its pointers q, pools, out are set here */
     float eps;
+    float *queries; /* [layers, wanted_rows or rows, heads * head_dim], written; NULL: not wanted */
 } Call;
 
 /* One block of memory, cut in parts; room for as many rows as there are or come out (a row may be
@@ -63,6 +64,16 @@ static void gather(float *to, const float *from, const int64_t *ids, int64_t cou
 {
     for (int64_t i = 0; i < count; i++)
         memcpy(to + i * width, from + ids[i] * width, (size_t)width * sizeof(float));
+}
+
+/* The queries of the rows that come out, as they attend in layer i. */
+static void hand_out(const Call *c, int64_t i, const Buffers *b)
+{
+    const int64_t width = c->attention.heads * c->attention.head_dim;
+    const int64_t rows = c->wanted ? c->wanted_rows : c->attention.rows;
+    float *to = c->queries + i * rows * width;
+    if (c->wanted) gather(to, b->q_turned, c->wanted, rows, width);
+    else memcpy(to, b->q_turned, (size_t)(rows * width) * sizeof(float));
 }
 
 /* Behind the last K and V, rows that nobody asks about need no more work. */
@@ -154,6 +165,7 @@ int64_t hs_decoder_layers(const Call *c)
         Attention a = c->attention;
         float *x = c->x;
         failed = project(c, i, x, &b);
+        if (c->queries && !failed) hand_out(c, i, &b);
         a.q = b.q_turned;
         a.out = b.heads;
         a.k_pool = c->k_pools[i];

@@ -45,6 +45,7 @@ class Call(ctypes.Structure):
         ("out", _VOID),
         ("attention", Attention),
         ("eps", ctypes.c_float),
+        ("queries", _VOID),
     )
 
 
@@ -112,6 +113,7 @@ def decoder_layers(
         cos.data_ptr(), sin.data_ptr(), slots.data_ptr(),
         None if picked is None else picked.data_ptr(), 0 if picked is None else len(picked),
         out.data_ptr(), attention, sizes.rms_eps,
+        None if rows.queries is None else rows.queries.data_ptr(),
     )  # fmt: skip
     status = library.hs_decoder_layers(ctypes.addressof(call))
     if status == -2:

@@ -39,6 +39,8 @@ def decoder_layers(
             q = q * layer.key_scale.repeat_interleave(sizes.heads // sizes.kv_heads, dim=0)
             k = k / layer.key_scale
         append(k_pool, v_pool, k, v, rows.slots, backend=backend)
+        if rows.queries is not None:
+            rows.queries[i] = q if rows.wanted is None else q[rows.wanted]
         if i == len(layers) - 1 and rows.wanted is not None:
             x, q = x[rows.wanted], q[rows.wanted]
             seqs, contexts = seqs[rows.wanted], contexts[rows.wanted]

@@ -26,6 +26,7 @@ from headstart.engine.interfaces import (
     Pcm,
     PictureEncoding,
     PictureReader,
+    Thinning,
     View,
 )
 from headstart.engine.kvcache.block_pool import BlockPool
@@ -221,6 +222,7 @@ class Bench:
         reader: PictureReader | None = None,
         image_encoder: ImageEncoder | None = None,
         encoding: PictureEncoding | None = None,
+        thinning: Thinning | None = None,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
@@ -243,6 +245,7 @@ class Bench:
             kv_bytes_per_token=100,
             reader=reader,
             encoding=encoding,
+            thinning=thinning,
         )
         self.engine = Engine(
             EngineParts(

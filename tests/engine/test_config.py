@@ -30,6 +30,15 @@ from headstart.engine.errors import BadSettings
         ("chunk_ms", 19),
         ("chunk_ms", 2001),
         ("kv_dtype", "int3"),
+        ("kv_text_kept", 0.2),
+        ("kv_text_kept", 1.1),
+        ("kv_text_kept", math.nan),
+        ("still_detail", "low"),
+        ("frame_pooling", "max"),
+        ("frame_tokens", 15),
+        ("frame_tokens", 4097),
+        ("pooled_frames", 0),
+        ("pooled_frames", 2),  # frame_pooling is "auto"
         ("backend", "cuda"),
     ],
 )

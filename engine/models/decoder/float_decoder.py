@@ -111,6 +111,8 @@ class TorchDecoder:
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
             scale = layer.key_scale.to(x.dtype)
             q, k = q * scale.repeat_interleave(q.shape[1] // k.shape[1], dim=0), k / scale
+            if batch.queries is not None:
+                batch.queries[i] = q[batch.wanted]
             store(cache.k_pools[i], k, batch.slots)
             store(cache.v_pools[i], v, batch.slots)
             x = x + layer.out(_attend(q, cache.k_pools[i], cache.v_pools[i], streams))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -171,6 +170,6 @@ def intern_unit(
 def _intern_cells(
     model: StreamModel, soft: SoftTokens, unit: VisionUnit, cells: Tensor, first: MediaPosition
 ) -> list[int]:
-    grid = np.ndindex(unit.rows, unit.columns)
-    positions = [first._replace(row=row, column=column) for row, column in grid]
-    return model.layout.unit(soft.intern(cells.numpy(), positions), unit.columns)
+    positions = [first._replace(row=row, column=column) for row, column in unit.grid]
+    ids = soft.intern(cells.numpy(), positions)
+    return model.layout.unit(ids, [row for row, _ in unit.grid])

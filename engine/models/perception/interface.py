@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import product
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -99,20 +100,31 @@ class AudioOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VideoFrame:
-    """One picture, uint8 [height, width, 3], and its time from the clip's start."""
+    """One picture, uint8 [height, width, 3], and its time from the clip's start. `max_tokens`: the
+    most tokens that its unit may become; 0: no limit (`headstart.engine.models.pooled`)."""
 
     rgb: npt.NDArray[np.uint8]
     time_s: float = 0.0
+    max_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VisionUnit:
-    """Features [rows * columns, width] of one unit of frames, with its merged grid and its time."""
+    """Features [rows * columns, width] of one unit of frames, with its merged grid and its time.
+
+    `cells`: the row and column of each feature, if they are not the whole grid in order.
+    """
 
     features: Tensor
     rows: int
     columns: int
     time_s: float
+    cells: tuple[tuple[int, int], ...] | None = None
+
+    @property
+    def grid(self) -> list[tuple[int, int]]:
+        """The row and column of each feature."""
+        return list(self.cells or product(range(self.rows), range(self.columns)))
 
 
 class SoundTokens(NamedTuple):
@@ -150,9 +162,9 @@ class LayoutRule(Protocol):
 
     def image(self, ids: Sequence[int]) -> list[tuple[Modality, list[int]]]: ...
 
-    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+    def unit(self, ids: Sequence[int], rows: Sequence[int]) -> list[int]:
         """The tokens of a vision unit: its cells `ids`, row by row, and the model's own tokens
-        between rows, if it has any."""
+        between rows, if it has any. `rows`: the row of each cell; pooled frames lack some."""
         ...
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from headstart.engine.chat.render import Modality
 from headstart.engine.models.perception.interface import (
@@ -38,7 +39,7 @@ class OmniLayout:
             (Modality.TEXT, [self.delimiters.vision_eos]),
         ]
 
-    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+    def unit(self, ids: Sequence[int], rows: Sequence[int]) -> list[int]:
         return list(ids)
 
     def clip(self, clip: ClipTokens, tail: TailPolicy) -> TokenRuns:
@@ -100,7 +101,7 @@ class VideoLayout:
         ]
         return [part for part in parts if part[1]]
 
-    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+    def unit(self, ids: Sequence[int], rows: Sequence[int]) -> list[int]:
         return list(ids)
 
     def clip(self, clip: ClipTokens, tail: TailPolicy) -> TokenRuns:
@@ -120,10 +121,11 @@ class RowLayout:
     def image(self, ids: Sequence[int]) -> TokenRuns:
         return [(Modality.IMAGE, list(ids))]
 
-    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
-        rows = [[*ids[at : at + columns], self.row_end] for at in range(0, len(ids), columns)]
-        rows[-1][-1] = self.picture_end
-        return [token for row in rows for token in row]
+    def unit(self, ids: Sequence[int], rows: Sequence[int]) -> list[int]:
+        laid_out: list[int] = []
+        for _, cells in groupby(zip(rows, ids, strict=True), key=lambda cell: cell[0]):
+            laid_out += [*(token for _, token in cells), self.row_end]
+        return [*laid_out[:-1], self.picture_end]
 
     def clip(self, clip: ClipTokens, tail: TailPolicy) -> TokenRuns:
         """The pictures in order."""
@@ -142,8 +144,8 @@ class InlineLayout:
     def image(self, ids: Sequence[int]) -> TokenRuns:
         return self.pictures.image(ids)
 
-    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
-        return self.pictures.unit(ids, columns)
+    def unit(self, ids: Sequence[int], rows: Sequence[int]) -> list[int]:
+        return self.pictures.unit(ids, rows)
 
     def clip(self, clip: ClipTokens, tail: TailPolicy) -> TokenRuns:
         """The clip's tokens to read now; of an open clip under `CLOSED`, closed units only."""

@@ -79,8 +79,9 @@ class ModelImageEncoder:
     """`headstart.engine.interfaces.ImageEncoder` with the model's own delimiters, in two parts
     (`headstart.engine.process.encoder_thread.SplitEncoder`)."""
 
-    def __init__(self, model: StreamModel) -> None:
-        self._model = model
+    def __init__(self, model: StreamModel, stills: StreamModel | None = None) -> None:
+        """`stills`: what encodes stills, if not `model` (which may pool its frames)."""
+        self._model, self._stills = model, stills or model
 
     def encode_image(self, image: Image, stream: Stream, *, live: bool = False) -> View:
         """Raises `UnsupportedInput` if the model cannot see."""
@@ -108,15 +109,16 @@ class ModelImageEncoder:
     def features(self, images: Sequence[Image], *, live: bool) -> list[PictureFeatures]:
         """Raises `UnsupportedInput` if the model cannot see."""
         frames = [_frame(image, 0.0) for image in images]
-        return encode_pictures(self._model, frames, live=live)
+        return encode_pictures(self._model if live else self._stills, frames, live=live)
 
     def view(self, features: PictureFeatures, image: Image, stream: Stream) -> View:
         seen = intern_picture(self._model, stream.soft, features)
         ids = tuple(token for _, part in self._model.layout.image(seen) for token in part)
         digest = blake2b(image.rgb, digest_size=8).hexdigest()
-        return View(ids, f"picture {image.width} x {image.height}", key=digest)
+        key = f"{digest} {image.max_tokens}" if image.max_tokens else digest
+        return View(ids, f"picture {image.width} x {image.height}", key=key)
 
 
 def _frame(image: Image, time_s: float) -> VideoFrame:
     rgb = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-    return VideoFrame(rgb, time_s)
+    return VideoFrame(rgb, time_s, image.max_tokens)

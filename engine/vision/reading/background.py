@@ -103,9 +103,7 @@ class BackgroundReader:
         self._thread.start()
 
     def look_for(self, question: str) -> Look:
-        if notes.asks_for_small_print(question):
-            return Look.CLOSELY
-        return Look.WRITING if notes.asks_about_writing(question) else Look.GLANCE
+        return notes.look_for(question)
 
     def caveat(self, question: str) -> str:
         return notes.CANNOT_COUNT if notes.asks_to_count_things(question) else ""

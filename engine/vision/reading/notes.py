@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from difflib import SequenceMatcher
 
+from headstart.engine.interfaces import Look
 from headstart.engine.vision.reading.reader import Written
 
 SHORT_CHARS = 120
@@ -66,6 +67,13 @@ def note(written: Written, *, whole: bool) -> str:
     # The wording of which `small` repeats most: 37 of 37 words of signs not reported on, 19 with
     # "[camera reads: ...]".
     return f'[camera: a text that says "{text}"]\n' if text else ""
+
+
+def look_for(question: str) -> Look:
+    """How closely a question asks to look."""
+    if asks_for_small_print(question):
+        return Look.CLOSELY
+    return Look.WRITING if asks_about_writing(question) else Look.GLANCE
 
 
 def asks_about_writing(question: str) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,16 +12,19 @@ import pytest
 import torch
 
 from headstart.engine import api
+from headstart.engine.chat.render import Modality
 from headstart.engine.config import EngineConfig
 from headstart.engine.engine import Engine
+from headstart.engine.errors import BadSettings
 from headstart.engine.models.perception.interface import VideoFrame
+from headstart.engine.models.perception.still_details import StillDetails
 from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 from headstart.engine.models.source import source_of
 from headstart.engine.process.model_directory import assemble_source
 from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import offline
 from tests.engine.models.playing import Sounded
-from tests.engine.models.served import write_served
+from tests.engine.models.served import write_served, write_tiled
 
 SAMPLES, CHUNK = 72_000, 8_000
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=6)
@@ -36,10 +41,16 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     return Served(write_served(folder), folder)
 
 
-def start(served: Served, tail: str, weights: str = "fp32") -> tuple[Engine, list[api.Event]]:
+def start(
+    served: Served, tail: str, weights: str = "fp32", **settings: Any
+) -> tuple[Engine, list[api.Event]]:
     events: list[api.Event] = []
     config = EngineConfig(
-        model=str(served.folder), kv_pool_bytes=1 << 22, threads=1, weights=weights, tail=tail
+        model=str(served.folder),
+        threads=1,
+        weights=weights,
+        tail=tail,
+        **{"kv_pool_bytes": 1 << 22, **settings},
     )
     source = source_of(config)
     assert source is not None
@@ -215,3 +226,108 @@ def test_an_utterance_without_an_end_stays_within_the_table(served: Served) -> N
         run(engine)
     assert not [event for event in events if isinstance(event, api.Failed)]
     assert len(soft) <= 600
+
+
+LARGE = np.random.default_rng(5).integers(0, 256, (140, 140, 3), dtype=np.uint8).tobytes()
+
+
+def large(max_tokens: int = 0) -> api.Image:
+    """A picture of five by five tokens."""
+    return api.Image(140, 140, LARGE, max_tokens)
+
+
+@pytest.mark.parametrize(
+    ("way", "budget", "tokens"),
+    [("auto", 0, 25), ("auto", 16, 16), ("off", 16, 25), ("merge", 0, 20), ("mean", 17, 16)],
+)
+def test_frames_become_fewer_tokens(served: Served, way: str, budget: int, tokens: int) -> None:
+    """By the setting, and when a frame's budget asks for it: outside of an utterance and in one.
+    A picture in a message keeps its tokens."""
+    engine, events = start(served, "closed", frame_pooling=way, frame_tokens=20)
+    engine.receive(api.Frame("s", 0, large(budget)))
+    said = api.Item("u1", api.Role.USER, (large(), api.Text("Hi")))
+    engine.receive(api.AddItem("s", said, None))
+    run(engine)
+    ref = api.TurnRef(1)
+    engine.receive(api.BeginSpeech("s", ref, "u2", 0))
+    for _ in range(2):
+        engine.receive(api.Frame("s", 0, large(budget)))
+    engine.receive(api.Audio("s", ref, 0, pcm()[: 2 * CHUNK], 0))
+    engine.receive(api.EndSpeech("s", ref, CHUNK))
+    engine.receive(api.Respond("s", generation=1, item_id="a", sampling=GREEDY))
+    run(engine)
+    assert not [event for event in events if isinstance(event, api.Failed)]
+    (finished,) = [event for event in events if isinstance(event, api.Finished)]
+    delimiters = 2  # of a picture outside of an utterance they count as its own
+    assert finished.usage.input_image == (tokens + delimiters) + (25 + delimiters) + tokens
+
+
+def shown(engine: Engine) -> list[int]:
+    """Tokens of the pictures in the conversation, in order, without their delimiters."""
+    entries = engine.sessions["s"].conversation.now()
+    pictures = [s for entry in entries for s in entry.segments if s.modality is Modality.IMAGE]
+    return [len(picture.ids) - 2 for picture in pictures]
+
+
+def ask(engine: Engine, number: int, *parts: api.Part) -> None:
+    item = api.Item(f"u{number}", api.Role.USER, parts)
+    engine.receive(api.AddItem("s", item, None))
+    sampling = api.Sampling(repetition_penalty=1.0, max_tokens=2)
+    engine.receive(api.Respond("s", generation=number, item_id=f"a{number}", sampling=sampling))
+    run(engine)
+
+
+def test_a_question_raises_the_resolution(served: Served, tmp_path: Path) -> None:
+    """A glimpse without words, more for a question, all for one about small print: each is encoded
+    once, and shown once. A small picture is shown once, whatever is asked."""
+    folder = shutil.copytree(served.folder, tmp_path / "omni")
+    budget = {"min_pixels": 28 * 28, "max_pixels": 640 * 28 * 28}
+    (folder / "preprocessor_config.json").write_text(json.dumps(budget))
+    large_served = Served(served.theirs, folder)
+    engine, events = start(large_served, "closed", still_detail="asked", kv_pool_bytes=1 << 23)
+    engine.receive(api.Remember("s", api.Window(vision_tokens=3000)))
+    stills = engine.parts.services.stills
+    assert isinstance(stills, StillDetails)
+    rng = np.random.default_rng(0)
+    page = rng.integers(0, 256, (900, 1000, 3), dtype=np.uint8).tobytes()  # 32 x 36 tokens whole
+    picture = api.Image(1000, 900, page)
+    ask(engine, 1, picture)
+    low, medium, high = 8 * 8, 15 * 17, 23 * 26  # the last is all that this model takes
+    assert shown(engine) == [low]
+    ask(engine, 2, api.Text("Is it nice?"))
+    assert shown(engine) == [low, medium]
+    ask(engine, 3, api.Text("Is it warm?"))
+    ask(engine, 4, api.Text("Read the small print."))
+    assert shown(engine) == [low, medium, high]
+    ask(engine, 5, api.Text("What does it say?"))
+    ask(engine, 6, api.Text("Why?"))
+    assert shown(engine) == [low, medium, high]
+    assert (stills.cache.misses, stills.cache.hits) == (3, 0)
+    ask(engine, 7, picture, api.Text("What does this say?"))
+    assert shown(engine) == [low, medium, high, high]
+    assert (stills.cache.misses, stills.cache.hits) == (3, 1)
+    ask(engine, 8, large())
+    ask(engine, 9, api.Text("What does this say?"))
+    assert shown(engine)[4:] == [25]
+    assert not [event for event in events if isinstance(event, api.Failed)]
+
+
+def test_tiles_have_one_resolution(tmp_path: Path) -> None:
+    """The setting is refused by name."""
+    write_tiled(tmp_path, 70)
+    config = EngineConfig(model=str(tmp_path), kv_pool_bytes=1 << 22, still_detail="asked")
+    source = source_of(config)
+    assert source is not None
+    with pytest.raises(BadSettings, match="llava_onevision cuts stills into tiles"):
+        assemble_source(source, config, lambda event: None, lambda *told: None)
+
+
+def test_a_frames_budget_out_of_range_is_named(served: Served) -> None:
+    """The error says what is allowed; the session goes on."""
+    engine, events = start(served, "closed")
+    for budget in (15, 4097, -1):
+        engine.receive(api.Frame("s", 0, large(budget)))
+        run(engine)
+    failed = [event for event in events if isinstance(event, api.Failed)]
+    assert [event.code for event in failed] == ["bad_token_budget"] * 3
+    assert "16 to 4096, got 15" in failed[0].message

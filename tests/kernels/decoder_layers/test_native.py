@@ -9,6 +9,7 @@ import torch
 
 from headstart.kernels.decoder_layers import DecoderLayers
 from headstart.kernels.decoder_layers.reference import decoder_layers
+from headstart.kernels.native import KernelInputError
 from tests.kernels.compiled import LEVELS
 from tests.kernels.decoder_layers.model import SIZES, layers, run, step
 
@@ -37,6 +38,33 @@ def test_equals_the_operations_bit_for_bit(
     assert torch.equal(got, want)
     raw = [[pool.view(torch.uint8) for pool in part] for part in (pools, k_pools + v_pools)]
     assert all(torch.equal(a, b) for a, b in zip(*raw, strict=True))
+
+
+@pytest.mark.parametrize("wanted", [None, [6], [5, 0, 3]])
+@pytest.mark.parametrize("backend", LEVELS)
+def test_queries_are_those_of_the_operations(backend: str, wanted: list[int] | None) -> None:
+    """Handed out for the rows that come out, in every layer; nothing else changes by that."""
+    model = DecoderLayers(layers(), SIZES)
+    picked = None if wanted is None else torch.tensor(wanted, dtype=torch.int64)
+    at = step(wanted=picked)
+    count = 7 if wanted is None else len(wanted)
+    got, want = (torch.full((3, count, SIZES.heads, SIZES.head_dim), torch.nan) for _ in range(2))
+    alone, _ = run(model, at, backend)
+    beside, _ = run(model, replace(at, rows=replace(at.rows, queries=got)), backend)
+    assert torch.equal(alone, beside)
+    k_pools, v_pools = ([pool.clone() for pool in part] for part in (at.k_pools, at.v_pools))
+    rows = replace(at.rows, queries=want)
+    decoder_layers(model.layers, SIZES, at.x, rows, k_pools, v_pools, backend)
+    assert torch.equal(got, want)
+    assert got.isfinite().all()
+
+
+def test_room_for_queries_must_fit() -> None:
+    """Rows that come out, not all rows."""
+    model, at = DecoderLayers(layers(), SIZES), step(wanted=torch.tensor([1]))
+    rows = replace(at.rows, queries=torch.empty(3, 2, SIZES.heads, SIZES.head_dim))
+    with pytest.raises(KernelInputError, match="queries"):
+        model(at.x, rows, at.k_pools, at.v_pools)
 
 
 def test_is_near_the_reference() -> None:
