@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from headstart.engine.api import Role
@@ -35,7 +36,7 @@ def conversation() -> list[Entry]:
     ]
 
 
-def cut(entries: list[Entry], mass: np.ndarray, share: float) -> dict[str, list[int]]:
+def cut(entries: list[Entry], mass: npt.NDArray[np.float32], share: float) -> dict[str, list[int]]:
     """The places of evicted tokens in each entry; nothing else is evicted."""
     rendered = render(FakeChat(), Separator((0,)), SYSTEM, entries)
     gone = {i for start, end in thinned(rendered, entries, mass, share) for i in range(start, end)}

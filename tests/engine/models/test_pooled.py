@@ -20,7 +20,11 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.families import Loading, load
 from headstart.engine.models.perception.clips import ClipEncoder
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy, VideoFrame
-from headstart.engine.models.perception.pooling import MeanPooling, SimilarityMerging
+from headstart.engine.models.perception.pooling import (
+    MeanPooling,
+    Pooling,
+    SimilarityMerging,
+)
 from headstart.engine.models.perception.query_pooling import PoolerSizes
 from headstart.engine.models.pooled import Pooled, pooled
 from tests.engine.models import twins
@@ -47,7 +51,7 @@ WAYS = ("merge", "mean", "learned")
 
 def pooling_of(base: StreamModel, way: str, group: int, tokens: int = 4) -> Pooled:
     sizes = PoolerSizes(base.spec.decoder.hidden, 16, tokens, 2, group)
-    made = {
+    made: dict[str, Callable[[], Pooling]] = {
         "merge": SimilarityMerging,
         "mean": MeanPooling,
         "learned": lambda: pair(sizes, torch.float64)[1],
@@ -241,12 +245,12 @@ def check_learned(ours: StreamModel, base: StreamModel, theirs: Reference) -> No
     single, _ = base.encode_frames(frames, base.open_frames(), True)
     assert len(found) == 2
     for number, unit in enumerate(found):
-        pair = single[2 * number : 2 * number + 2]
-        seen = torch.stack([base.project(one.features, Modality.IMAGE) for one in pair])
+        seen_units = single[2 * number : 2 * number + 2]
+        seen = torch.stack([base.project(one.features, Modality.IMAGE) for one in seen_units])
         with torch.inference_mode():
-            wanted = theirs.double()(seen.double(), pair[0].rows, pair[0].columns)
+            wanted = theirs.double()(seen.double(), seen_units[0].rows, seen_units[0].columns)
         assert (unit.features - wanted).abs().max() < 1e-4 * wanted.abs().max()
-        assert unit.time_s == pair[-1].time_s
+        assert unit.time_s == seen_units[-1].time_s
 
 
 def test_no_pooler_is_named(tmp_path: Path) -> None:
