@@ -156,8 +156,8 @@ def run(model: str, minutes: Sequence[float], half: str, folder: Path, *, as_jso
         row = asyncio.run(_row(path, asked, model, length))
         rows.append(row)
         for each in row["questions"]:
-            right = "right" if each["right"] else "WRONG"
-            report.say(f"  {right} {each['question']} {each['answer']}")
+            verdict = "right" if each["right"] else "WRONG"
+            report.say(f"  {verdict} {each['question']} {each['answer']}")
         report.say(
             f"{length:g} min: {row['wall_s']:.0f} s, {row['parts']} parts, spoken "
             f"{row['spoken_right']}/{row['spoken']}, shown {row['shown_right']}/{row['shown']}, "
@@ -245,7 +245,7 @@ def _clip(name: str) -> list[Picture]:
     with av.open(str(video_path(name))) as container:
         every = max(1, round(float(container.streams.video[0].average_rate or 25) / FPS))
         return [
-            _fitted(f.to_ndarray(format="rgb24"))
+            _fitted(np.asarray(f.to_ndarray(format="rgb24"), np.uint8))
             for i, f in enumerate(container.decode(video=0))
             if i % every == 0
         ]

@@ -93,9 +93,13 @@ class Link:
         """Send an event until `came` counts more, as `talk.client` does: a connection that breaks
         may take it along, and a resumed session has replayed every reply to what it got."""
         before = came()
+
+        def is_settled() -> bool:
+            return came() > before or self._comebacks > sent_over
+
         while came() == before:
             sent_over = await self.send(kind, **fields)
-            await self.until(lambda over=sent_over: came() > before or self._comebacks > over, what)
+            await self.until(is_settled, what)
 
     async def configure(self, session: Event, gateway: Event) -> None:
         """Set the session up, with our extensions if the server knows them. Raises

@@ -403,11 +403,12 @@ class _Video:
                     corrupt, is_bad = tally.corrupt, True
                     if frame.is_corrupt:
                         continue
-                if frame.time is None:
+                stamp_s = _stamp_s(frame)
+                if stamp_s is None:
                     at_s = 0.0 if last_s is None else last_s + 1 / max(facts.fps, 1.0)
                 else:
-                    at.time_s = frame.time
-                    at_s = frame.time + shift_s
+                    at.time_s = stamp_s
+                    at_s = stamp_s + shift_s
                 if last_s is not None and at_s < last_s - BACKWARDS_S:
                     shift_s += last_s + 0.04 - at_s  # another link, or timestamps that restarted
                     at_s = last_s + 0.04
@@ -418,3 +419,8 @@ class _Video:
                 yield at_s, frame, context.sample_aspect_ratio
         if (is_bad or tally.corrupt > corrupt) and last_s is not None:
             self._losses.add("pictures", last_s, min(self._end_s, facts.duration_s))
+
+
+def _stamp_s(frame: VideoFrame) -> float | None:
+    """None for a frame without a time, which PyAV's types do not know of."""
+    return frame.time

@@ -11,11 +11,13 @@ ends sooner ends it, and so does `stop`: then the questions are answered from wh
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import resource
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from headstart.client_key import NO_KEY
 from headstart.gateway.errors import ServerRefused, TalkError
@@ -24,7 +26,7 @@ from headstart.talk.long_file import hearing, notes, thinking, wording
 from headstart.talk.long_file.choice import PICTURES, ByMotion, Candidate, Chooser, thin
 from headstart.talk.long_file.facts import Facts, look, within
 from headstart.talk.long_file.hearing import Ears, Line
-from headstart.talk.long_file.link import Event, session_url
+from headstart.talk.long_file.link import Event, Link, session_url
 from headstart.talk.long_file.notes import Digest, Note, Sight
 from headstart.talk.long_file.plan import OVERLAP_S, PART_S, Plan
 from headstart.talk.long_file.reader import Lost, Material, read
@@ -252,7 +254,7 @@ class _Watcher:
         report.model = self._mind.model
         report.took_s = time.monotonic() - self._began_s
 
-    async def _unless(self, stop: asyncio.Event, work: object) -> bool:
+    async def _unless(self, stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
         """Do `work` to its end, or until `stop`. Whether it came to its end."""
         task = tasks.awaited(work, "watch")
         stopped = tasks.awaited(stop.wait(), "stop")
@@ -300,7 +302,7 @@ class _Watcher:
         self._observer.doing("hears", material.part.index)
         reason: str | None = None
 
-        async def work(link: hearing.Link, ears: Ears) -> list[Line]:
+        async def work(link: Link, ears: Ears) -> list[Line]:
             nonlocal reason
             lines = await ears.hear(link, material.part, material.pcm)
             reason = ears.cannot
@@ -344,7 +346,7 @@ class _Watcher:
         if pictures and self._glances is None:
             said = await self._ask(wording.sight_message(pictures[0]), wording.SIGHT_TOKENS)
             tokens = ((said.usage or {}).get("input_token_details") or {}).get("image_tokens")
-            self._glances = bool(tokens) and tokens < GLANCE_TOKENS
+            self._glances = tokens is not None and 0 < tokens < GLANCE_TOKENS
             if self._glances:
                 self._room_chars = min(self._room_chars, GLANCE_ROOM_CHARS)
         if not self._glances:
@@ -442,7 +444,10 @@ class _Watcher:
 
 
 def peak_bytes() -> int:
-    """Of this process, since it began."""
+    """Of this process. Not `getrusage`, which counts what its parent had before it started."""
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -250,7 +250,8 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
             await say("response.done", response=whole)
 
     async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
-        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        port = next(iter(server.sockets)).getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
         report = await watch(film, url, WatchOptions(("What?",)), WatchObserver())
     _, part, question = inputs
     kinds = [content["type"] for content in part]
