@@ -264,8 +264,8 @@ def check_rope_write(device: str) -> Iterator[Compared]:
         dtype, stored = _usable(dtype, device), _usable(stored, device)
         width = (heads + 2 * kv_heads) * dim
         fused = _random(rows, width + 3, dtype=dtype, device=device)[:, :width]
-        parts = torch.split(fused, (heads * dim, kv_heads * dim, kv_heads * dim), dim=1)
-        q, k, v = (part.unflatten(1, (-1, dim)) for part in parts)
+        parts = torch.split(fused, [heads * dim, kv_heads * dim, kv_heads * dim], dim=1)
+        q, k, v = (part.view(rows, -1, dim) for part in parts)
         shape = (rows,) if not sections else (3, rows)
         positions = torch.randint(0, 1_000_000_000, shape)
         positions.view(-1)[0] = 3
