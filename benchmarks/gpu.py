@@ -152,7 +152,7 @@ def time_all(checked: dict[str, float | str], device: Device | None, until_s: fl
 
 def _median_us(function: Callable[[], object]) -> float:
     """By events on the device, the last-level cache emptied before each run."""
-    from triton.testing import do_bench
+    from triton.testing import do_bench  # type: ignore[import-untyped]
 
     ms = do_bench(function, warmup=WARM_UP_MS, rep=REPEAT_MS, return_mode="median")
     return float(ms) * 1e3

@@ -174,6 +174,12 @@ def pooled(model: StreamModel, config: EngineConfig) -> StreamModel:
     return Pooled(model, pooling, config.frame_tokens, group)
 
 
+def pooled_frame(model: StreamModel, config: EngineConfig) -> int:
+    """Tokens that the gateway may ask a frame to become under load; 0: they are as few already, or
+    cannot be pooled."""
+    return config.frame_tokens if isinstance(model, Pooled) and config.frame_pooling == "auto" else 0
+
+
 def learned_pooling(folder: Path, hidden: int, group: int) -> QueryPooling:
     """The pooler of a model directory: `pooler.safetensors`, or tensors of its checkpoint. Raises
     `BadWeights`."""

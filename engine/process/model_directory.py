@@ -38,7 +38,7 @@ from headstart.engine.models.perception.still_details import (
     StillDetails,
     least_cache_bytes,
 )
-from headstart.engine.models.pooled import pooled
+from headstart.engine.models.pooled import pooled, pooled_frame
 from headstart.engine.models.source import ModelSource, loading_of
 from headstart.engine.process.assemble import thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
@@ -109,6 +109,7 @@ def assemble_source(
         load_s=time.monotonic() - began_s,
         still=still_size(model.spec.vision, context_tokens),
         frame=frame_size(model.spec.vision),
+        pooled_frame=pooled_frame(model, config),
         ears=chosen.directory.name if chosen else "",
         ears_reason=chosen.reason if chosen else "",
     )

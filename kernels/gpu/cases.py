@@ -168,8 +168,8 @@ def rope_case(model: Model, stored: torch.dtype, rows: int) -> Case:
 
     def prepare(device: str) -> Prepared:
         fused = _filled(rows, width, dtype=dtype, device=device)
-        parts = fused.split((heads * dim, kv_heads * dim, kv_heads * dim), dim=1)
-        q, k, v = (part.unflatten(1, (-1, dim)) for part in parts)
+        parts = torch.split(fused, [heads * dim, kv_heads * dim, kv_heads * dim], dim=1)
+        q, k, v = (part.view(rows, -1, dim) for part in parts)
         size = (-(-rows // BLOCK_SIZE), kv_heads, BLOCK_SIZE, dim)
         sides = [_filled(*size, dtype=stored, device=device) for _ in range(2)]
         scales = [
@@ -217,7 +217,7 @@ def silu_mul_case(model: Model, dtype: torch.dtype, rows: int) -> Case:
 
     def prepare(device: str) -> Prepared:
         both = _filled(rows, 2 * model.inner, dtype=dtype, device=device)
-        gate, up = both.split(model.inner, dim=1)
+        gate, up = torch.split(both, model.inner, dim=1)
         _, launches = silu_mul.plan(gate, up)
         return Prepared(launches, lambda: F.silu(gate) * up, "F.silu, mul")
 

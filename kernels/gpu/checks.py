@@ -217,16 +217,22 @@ def check_attention(
             case = replace(case, stored=case.dtype)
         given = attention_inputs(case, device)
         where = (given.tables, given.starts, given.contexts, 0.17)
-        window = {"window": case.window, "sink": case.sink}
+        window, sink = case.window, case.sink
         out, launches = paged_attention.plan(
-            given.q, given.pools, *where, longest=max(case.rows), span=case.span, **window
+            given.q,
+            given.pools,
+            *where,
+            longest=max(case.rows),
+            window=window,
+            sink=sink,
+            span=case.span,
         )
         run_guarded(launches)
         moved = _to_cpu(given)
         pools, where = moved.pools, (moved.tables, moved.starts, moved.contexts, 0.17)
-        exact = reference.paged_attention(moved.q.double(), pools, *where, **window)
+        exact = reference.paged_attention(moved.q.double(), pools, *where, window=window, sink=sink)
         theirs = reference.paged_attention(
-            moved.q.float(), pools, *where, rounded=case.dtype, **window
+            moved.q.float(), pools, *where, window=window, sink=sink, rounded=case.dtype
         )
         yield Compared(f"paged_attention {case}", out.cpu(), theirs.to(case.dtype), exact)
 
@@ -258,8 +264,8 @@ def check_rope_write(device: str) -> Iterator[Compared]:
         dtype, stored = _usable(dtype, device), _usable(stored, device)
         width = (heads + 2 * kv_heads) * dim
         fused = _random(rows, width + 3, dtype=dtype, device=device)[:, :width]
-        parts = fused.split((heads * dim, kv_heads * dim, kv_heads * dim), dim=1)
-        q, k, v = (part.unflatten(1, (-1, dim)) for part in parts)
+        parts = torch.split(fused, [heads * dim, kv_heads * dim, kv_heads * dim], dim=1)
+        q, k, v = (part.view(rows, -1, dim) for part in parts)
         shape = (rows,) if not sections else (3, rows)
         positions = torch.randint(0, 1_000_000_000, shape)
         positions.view(-1)[0] = 3
@@ -331,7 +337,7 @@ def check_silu_mul(device: str) -> Iterator[Compared]:
     for rows, size, dtype in ((3, 17, _WIDE), (2, 1100, _HALF), (4, 96, _BRAIN)):
         dtype = _usable(dtype, device)
         both = _random(rows, 2 * size, dtype=dtype, device=device) * 4
-        gate, up = both.split(size, dim=1)
+        gate, up = torch.split(both, size, dim=1)
         out, launches = silu_mul.plan(gate, up)
         run_guarded(launches)
         gate, up = gate.cpu(), up.cpu()

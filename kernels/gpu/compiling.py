@@ -146,10 +146,9 @@ def _read_amdgcn(text: str, hsaco: bytes, shared_bytes: int) -> Resources:
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel of one case, by chip."""
+    """One kernel by chip; `name`: its case, and if that has several, which one."""
 
-    case: str
-    kernel: str
+    name: str
     by_chip: dict[str, Resources]
 
 
@@ -157,14 +156,15 @@ def compile_cases(chips: Sequence[Chip], chosen: Sequence[Case]) -> Iterator[Row
     """Every launch of every case for every chip; one that another case has too comes once."""
     done: set[str] = set()
     for case in chosen:
-        for launch in case.prepare("meta").launches:
+        for place, launch in enumerate(case.prepare("meta").launches):
             source = _source(launch)
             key = f"{source.hash()} {launch.threads} {launch.stages}"
             if key in done:
                 continue
             done.add(key)
             by_chip = {chip.name: compile_for(launch, chip) for chip in chips}
-            yield Row(case.name, launch.kernel.__name__.strip("_"), by_chip)
+            part = f": {launch.kernel.__name__.strip('_')}" if place else ""
+            yield Row(case.name + part, by_chip)
 
 
 def main() -> None:
@@ -177,7 +177,7 @@ def main() -> None:
         for took in row.by_chip.values():
             spilled = f", **{took.spilled} spilled**" if took.spilled else ""
             cells.append(f"{took.registers} / {took.shared_bytes / 1024:.0f}{spilled}")
-        print(f"| {row.kernel}: {row.case} | " + " | ".join(cells) + " |", flush=True)
+        print(f"| {row.name} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@ from headstart.kernels.native import KernelInputError
 from headstart.kernels.qlinear.formats import lookup
 
 TILE_OUT = 64
+TILE_GROUPS = 4
 MOST_ROWS = 64
 """Rows of x in one tile; more are several tiles, each of which reads the weight."""
 PROGRAMS = 256
@@ -63,6 +64,7 @@ def _matmul(
     halved: tl.constexpr,
     T_ROWS: tl.constexpr,
     T_OUT: tl.constexpr,
+    T_GROUPS: tl.constexpr,
 ):
     """x [rows, K] -> part fp32 [splits, rows, outs]. Grid: tiles of outs, splits, tiles of rows."""
     i_out, i_split, i_row = tl.program_id(0), tl.program_id(1), tl.program_id(2)
@@ -73,54 +75,62 @@ def _matmul(
     m_code = m_out[:, None] & (o_k < 16)[None, :]
     b_out = tl.zeros((T_ROWS, T_OUT), tl.float32)
     last = tl.minimum(groups, (i_split + 1) * split_groups)
-    for g in range(i_split * split_groups, last):
-        at_x = p_x + o_row.to(tl.int64)[:, None] * stride_x + g * 32 + o_k[None, :]
-        x_low = tl.load(at_x, mask=m_row[:, None], other=0.0)
-        x_high = tl.load(at_x + 16, mask=m_row[:, None], other=0.0)
-        plane = g * outs  # codes lie at 16 or 32 times that: from here on in 64 bits
-        if bits == 8:
-            at = p_codes + (2 * plane + o_out)[:, None] * 16 + o_k[None, :]
-            low = tl.load(at, mask=m_code, other=0).to(tl.int32)
-            high = tl.load(at + outs * 16, mask=m_code, other=0).to(tl.int32)
-        else:
-            at = p_codes + (plane + o_out)[:, None] * 16 + o_k[None, :]
-            both = tl.load(at, mask=m_code, other=0).to(tl.int32)
-            low, high = both & 15, both >> 4
-            if bits == 5:
-                word = tl.load(p_high + plane + o_out, mask=m_out, other=0)[:, None]
-                low |= ((word >> o_k[None, :]) & 1) << 4
-                high |= ((word >> (o_k[None, :] + 16)) & 1) << 4
-            if bits == 6:
-                at_word = p_high + 2 * plane + o_out
-                word = tl.load(at_word, mask=m_out, other=0)[:, None]
-                low |= ((word >> (2 * o_k[None, :])) & 3) << 4
-                word = tl.load(at_word + outs, mask=m_out, other=0)[:, None]
-                high |= ((word >> (2 * o_k[None, :])) & 3) << 4
-            low -= zero
-            high -= zero
-        w_low = tl.trans(low.to(tl.float32).to(x_low.dtype))
-        w_high = tl.trans(high.to(tl.float32).to(x_low.dtype))
-        at_block = g // 8 * outs + o_out if is_super else plane + o_out
-        scale = tl.load(p_scale + at_block, mask=m_out, other=0.0).to(tl.float32)
-        if halved:
-            at_sub = p_sub_scale + 2 * plane + o_out
-            sub = tl.load(at_sub, mask=m_out, other=0).to(tl.float32)
-            sub_high = tl.load(at_sub + outs, mask=m_out, other=0).to(tl.float32)
-            b_out += tl.dot(x_low, w_low, input_precision="ieee") * (scale * sub)[None, :]
-            b_out += tl.dot(x_high, w_high, input_precision="ieee") * (scale * sub_high)[None, :]
-        else:
-            b_sum = tl.dot(x_low, w_low, input_precision="ieee")
-            b_sum = tl.dot(x_high, w_high, b_sum, input_precision="ieee")
-            if is_super:
-                scale *= tl.load(p_sub_scale + plane + o_out, mask=m_out, other=0).to(tl.float32)
-            b_out += b_sum * scale[None, :]
-        if affine:
-            least = tl.load(p_minimum + at_block, mask=m_out, other=0.0).to(tl.float32)
-            if is_super:
-                at_sub = p_sub_minimum + plane + o_out
-                least *= -tl.load(at_sub, mask=m_out, other=0).to(tl.float32)
-            x_sum = tl.sum(x_low.to(tl.float32) + x_high.to(tl.float32), axis=1)
-            b_out += x_sum[:, None] * least[None, :]
+    for first in range(i_split * split_groups, last, T_GROUPS):
+        # Several groups at once, so that enough loads are under way.
+        for j in tl.static_range(T_GROUPS):
+            g = first + j
+            inside = g < last
+            m_in, m_x = m_out & inside, m_row[:, None] & inside
+            m_code_in = m_code & inside
+            at_x = p_x + o_row.to(tl.int64)[:, None] * stride_x + g * 32 + o_k[None, :]
+            x_low = tl.load(at_x, mask=m_x, other=0.0)
+            x_high = tl.load(at_x + 16, mask=m_x, other=0.0)
+            plane = g * outs  # codes lie at 16 or 32 times that: from here on in 64 bits
+            if bits == 8:
+                at = p_codes + (2 * plane + o_out)[:, None] * 16 + o_k[None, :]
+                low = tl.load(at, mask=m_code_in, other=0).to(tl.int32)
+                high = tl.load(at + outs * 16, mask=m_code_in, other=0).to(tl.int32)
+            else:
+                at = p_codes + (plane + o_out)[:, None] * 16 + o_k[None, :]
+                both = tl.load(at, mask=m_code_in, other=0).to(tl.int32)
+                low, high = both & 15, both >> 4
+                if bits == 5:
+                    word = tl.load(p_high + plane + o_out, mask=m_in, other=0)[:, None]
+                    low |= ((word >> o_k[None, :]) & 1) << 4
+                    high |= ((word >> (o_k[None, :] + 16)) & 1) << 4
+                if bits == 6:
+                    at_word = p_high + 2 * plane + o_out
+                    word = tl.load(at_word, mask=m_in, other=0)[:, None]
+                    low |= ((word >> (2 * o_k[None, :])) & 3) << 4
+                    word = tl.load(at_word + outs, mask=m_in, other=0)[:, None]
+                    high |= ((word >> (2 * o_k[None, :])) & 3) << 4
+                low -= zero
+                high -= zero
+            w_low = tl.trans(low.to(tl.float32).to(x_low.dtype))
+            w_high = tl.trans(high.to(tl.float32).to(x_low.dtype))
+            at_block = g // 8 * outs + o_out if is_super else plane + o_out
+            scale = tl.load(p_scale + at_block, mask=m_in, other=0.0).to(tl.float32)
+            if halved:
+                at_sub = p_sub_scale + 2 * plane + o_out
+                sub = tl.load(at_sub, mask=m_in, other=0).to(tl.float32)
+                sub_high = tl.load(at_sub + outs, mask=m_in, other=0).to(tl.float32)
+                b_out += tl.dot(x_low, w_low, input_precision="ieee") * (scale * sub)[None, :]
+                b_out += (
+                    tl.dot(x_high, w_high, input_precision="ieee") * (scale * sub_high)[None, :]
+                )
+            else:
+                b_sum = tl.dot(x_low, w_low, input_precision="ieee")
+                b_sum = tl.dot(x_high, w_high, b_sum, input_precision="ieee")
+                if is_super:
+                    scale *= tl.load(p_sub_scale + plane + o_out, mask=m_in, other=0).to(tl.float32)
+                b_out += b_sum * scale[None, :]
+            if affine:
+                least = tl.load(p_minimum + at_block, mask=m_in, other=0.0).to(tl.float32)
+                if is_super:
+                    at_sub = p_sub_minimum + plane + o_out
+                    least *= -tl.load(at_sub, mask=m_in, other=0).to(tl.float32)
+                x_sum = tl.sum(x_low.to(tl.float32) + x_high.to(tl.float32), axis=1)
+                b_out += x_sum[:, None] * least[None, :]
     to = p_part + (i_split.to(tl.int64) * rows + o_row)[:, None] * outs + o_out[None, :]
     tl.store(to, b_out, mask=m_row[:, None] & m_out[None, :])
 
@@ -185,6 +195,7 @@ def plan(x: Tensor, w: PackedWeight, bias: Tensor | None = None) -> tuple[Tensor
             "halved": w.kind == "Q6_K",
             "T_ROWS": tile_rows,
             "T_OUT": TILE_OUT,
+            "T_GROUPS": TILE_GROUPS if tile_rows <= 16 else 1,
         },
         threads=128,
         stages=3,

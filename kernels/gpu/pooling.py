@@ -132,9 +132,9 @@ def _merge(
         m_mine = even >= 0
         m_mine = m_mine & (tl.load(p_match + even, mask=m_mine, other=-1) == i_odd)
         sizes = tl.load(p_size + 2 * even, mask=m_mine, other=0.0)
-        at = (2 * even).to(tl.int64)[:, None] * dim + o_dim[None, :]
+        at_even = (2 * even).to(tl.int64)[:, None] * dim + o_dim[None, :]
         # Tokens of others are not loaded at all.
-        b_even = tl.load(p_x + at, mask=m_mine[:, None] & m_dim[None, :], other=0.0)
+        b_even = tl.load(p_x + at_even, mask=m_mine[:, None] & m_dim[None, :], other=0.0)
         b += tl.sum(b_even.to(tl.float32) * sizes[:, None], axis=0)
         size += tl.sum(sizes, axis=0)
     to = p_out + i_odd.to(tl.int64) * dim + o_dim
@@ -152,9 +152,13 @@ def plan_pool(x: Tensor, by: int) -> tuple[Tensor, list[Launch]]:
     height, width, dim = x.shape
     down, across = blocks(height, by), blocks(width, by)
     out = torch.empty((down, across, dim), dtype=x.dtype, device=x.device)
-    args = {"p_x": x, "p_out": out, "height": height, "width": width, "dim": dim}
-    constants = {"by": by, "T_DIM": TILE_DIM}
-    return out, [Launch(_pool_grid, (down * across, blocks(dim, TILE_DIM)), args, constants)]
+    launch = Launch(
+        _pool_grid,
+        (down * across, blocks(dim, TILE_DIM)),
+        {"p_x": x, "p_out": out, "height": height, "width": width, "dim": dim},
+        {"by": by, "T_DIM": TILE_DIM},
+    )
+    return out, [launch]
 
 
 def plan_match(x: Tensor) -> tuple[Tensor, Tensor, list[Launch]]:

@@ -177,7 +177,8 @@ def pool_grid(x: Tensor, by: int) -> Tensor:
 def cosines(x: Tensor) -> Tensor:
     """x [T, D] -> [evens, odds]: of each even token with each odd one, 0 with zeros."""
     unit = x / x.norm(dim=-1, keepdim=True).clamp_min(1e-15)
-    return unit[::2] @ unit[1::2].T
+    between: Tensor = unit[::2] @ unit[1::2].T
+    return between
 
 
 def merge(x: Tensor, size: Tensor, merged: Tensor, match: Tensor) -> tuple[Tensor, Tensor]:

@@ -41,6 +41,18 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     return Served(write_served(folder), folder)
 
 
+def infos(served: Served, **settings: Any) -> api.ModelInfo:
+    """What the engine of `served` tells of itself."""
+    config = EngineConfig(
+        model=str(served.folder), threads=1, weights="fp32", kv_pool_bytes=1 << 22, **settings
+    )
+    source = source_of(config)
+    assert source is not None
+    engine, info = assemble_source(source, config, lambda event: None, lambda *told: None)
+    engine.close()
+    return info
+
+
 def start(
     served: Served, tail: str, weights: str = "fp32", **settings: Any
 ) -> tuple[Engine, list[api.Event]]:
@@ -260,6 +272,14 @@ def test_frames_become_fewer_tokens(served: Served, way: str, budget: int, token
     (finished,) = [event for event in events if isinstance(event, api.Finished)]
     delimiters = 2  # of a picture outside of an utterance they count as its own
     assert finished.usage.input_image == (tokens + delimiters) + (25 + delimiters) + tokens
+
+
+def test_the_gateway_is_told_what_a_frame_can_be_pooled_to(served: Served) -> None:
+    """Under load it asks for so few tokens; not where frames are as few already, or are not pooled
+    at all."""
+    assert infos(served, frame_tokens=20).pooled_frame == 20
+    assert infos(served, frame_tokens=20, frame_pooling="merge").pooled_frame == 0
+    assert infos(served, frame_pooling="off").pooled_frame == 0
 
 
 def shown(engine: Engine) -> list[int]:

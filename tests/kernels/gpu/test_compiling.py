@@ -55,5 +55,5 @@ def test_spills_are_read_from_amds_assembly() -> None:
     notes = ".vgpr_count: 40\n.vgpr_spill_count: 3\n.private_segment_fixed_size: 16\n"
     took = compiling._read_amdgcn(notes, b"1234", 512)
     assert took == Resources(registers=40, spilled=19, shared_bytes=512, code_bytes=4)
-    with pytest.raises(AssertionError, match="vgpr_count"):
+    with pytest.raises(AssertionError, match="vgpr_spill_count"):
         compiling._read_amdgcn("", b"", 0)
