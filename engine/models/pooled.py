@@ -177,7 +177,8 @@ def pooled(model: StreamModel, config: EngineConfig) -> StreamModel:
 def pooled_frame(model: StreamModel, config: EngineConfig) -> int:
     """Tokens that the gateway may ask a frame to become under load; 0: they are as few already, or
     cannot be pooled."""
-    return config.frame_tokens if isinstance(model, Pooled) and config.frame_pooling == "auto" else 0
+    by_budget = isinstance(model, Pooled) and config.frame_pooling == "auto"
+    return config.frame_tokens if by_budget else 0
 
 
 def learned_pooling(folder: Path, hidden: int, group: int) -> QueryPooling:
