@@ -153,7 +153,7 @@ def run(model: str, minutes: Sequence[float], half: str, folder: Path, *, as_jso
     for length in minutes:
         path = folder / f"{half}-{length:g}.mp4"
         asked = make(path, round(length * 60), half)
-        row = asyncio.run(_row(path, asked, model, length))
+        row: dict[str, Any] = asyncio.run(_row(path, asked, model, length))
         rows.append(row)
         for each in row["questions"]:
             verdict = "right" if each["right"] else "WRONG"

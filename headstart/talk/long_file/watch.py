@@ -257,12 +257,13 @@ class _Watcher:
     async def _unless(self, stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
         """Do `work` to its end, or until `stop`. Whether it came to its end."""
         task = tasks.awaited(work, "watch")
-        stopped = tasks.awaited(stop.wait(), "stop")
+        stopped: asyncio.Task[bool] = tasks.awaited(stop.wait(), "stop")
+        both: tuple[asyncio.Task[Any], ...] = (task, stopped)
         try:
-            await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         finally:
             ended = task.done()
-            for each in (task, stopped):
+            for each in both:
                 each.cancel()
             results = await asyncio.gather(task, stopped, return_exceptions=True)
         if ended and isinstance(results[0], BaseException):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -173,7 +174,7 @@ def test_a_group_has_the_time_of_its_last_frame(tmp_path: Path) -> None:
     """TMRoPE: two ids apart for every pair of frames; in groups of two pairs, every second one."""
     base = load(BASES["qwen2_5_omni"](tmp_path), Loading(torch.float64))
     frames = camera(random.Random(0), 8, 2.0)
-    times = [
+    times: list[set[Any]] = [
         {at[0] for content, *at in tokens_of(model, frames) if isinstance(content, bytes)}
         for model in (base, Pooled(base, MERGING, 4, 2))
     ]

@@ -267,7 +267,8 @@ async def test_the_session_knows_who_plays() -> None:
     """Also after a call was resumed over a WebSocket, whose client plays by itself."""
     session, player = EchoSession("s", True, "m"), AudioSender()
     runner = SessionRunner("s", ListChannel(), session, lambda _: True, Bounds(), player=player)
-    assert session.server_plays
+    plays = [session.server_plays]
     runner.resumed(None, 0)
-    assert not session.server_plays
+    plays.append(session.server_plays)
+    assert plays == [True, False]
     assert not SessionRunner("t", ListChannel(), session, lambda _: True, Bounds()).player

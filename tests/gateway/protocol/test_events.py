@@ -115,7 +115,12 @@ OURS = [
         turn=4, item_id="item_3", continued_item_id="item_1", response_id="resp_1"
     ),
     EVENTS.frame_judged(
-        "unchanged", frame_event_id="mine", at_ms=700.0, changed=0.01, since_kept_ms=1000.0
+        "unchanged",
+        frame_event_id="mine",
+        at_ms=700.0,
+        changed=0.01,
+        since_kept_ms=1000.0,
+        rung="full",
     ),
     EVENTS.voice_status("ready", "joe", "The voice is ready."),
     EVENTS.session_resumable("token", 30_000),

@@ -50,9 +50,9 @@ def test_pictures_and_errors_come_back_as_they_are_made() -> None:
     first = asked(ours, png(20, 10, 77), b"")[0].scores
     assert first is not None
     second = asked(ours, png(20, 10, 99), first.pixels)[0].scores
-    there = decode([Encoded(png(20, 10, 99), "item.image", before=first.pixels)])
-    assert not isinstance(there, ProtocolError)
-    assert second == there[0].scores
+    again = decode([Encoded(png(20, 10, 99), "item.image", before=first.pixels)])
+    assert not isinstance(again, ProtocolError)
+    assert second == again[0].scores
     ours.close()
     thread.join(10)
     assert not thread.is_alive()

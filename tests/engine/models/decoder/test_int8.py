@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from headstart.engine.decoder.quantise import quantise
 from headstart.engine.errors import BadSettings
 from headstart.engine.models.checkpoint.tensors import RandomTensors
 from headstart.engine.models.checkpoint.text_config import decoder_spec
 from headstart.engine.models.decoder.choice import in_int8, in_torch
-from headstart.engine.models.decoder.int8 import quantise
 from headstart.engine.models.families import Loading, load
 from headstart.engine.models.perception.interface import TailPolicy
 from headstart.kernels.qlinear import dequantize
