@@ -20,12 +20,12 @@ def svg(rows: Sequence[dict[str, Any]], thesis: Mapping[str, tuple[float, float]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
-        '<text x="12" y="18" font-weight="bold">Of 64 uniform frames</text>',
+        '<text x="12" y="18" font-weight="bold">Share of what 64 uniform frames take; bands: the thesis</text>',
     ]
     for number, (key, (title, colour)) in enumerate(BARS.items()):
-        x = 150 + 210 * number
+        x = 360 + 180 * number
         parts.append(f'<rect x="{x}" y="9" width="10" height="10" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 16}" y="18">{title} (band: the thesis)</text>')
+        parts.append(f'<text x="{x + 16}" y="18">{title}</text>')
         if key in thesis:
             least, most = (_x(share) for share in thesis[key])
             band = f'x="{least:.0f}" y="{TOP - 6}" width="{most - least:.0f}"'
