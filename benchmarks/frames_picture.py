@@ -23,7 +23,7 @@ def svg(rows: Sequence[dict[str, Any]], thesis: Mapping[str, tuple[float, float]
         '<text x="12" y="18" font-weight="bold">Share of what 64 uniform frames take; bands: the thesis</text>',
     ]
     for number, (key, (title, colour)) in enumerate(BARS.items()):
-        x = 360 + 180 * number
+        x = 390 + 170 * number
         parts.append(f'<rect x="{x}" y="9" width="10" height="10" fill="{colour}"/>')
         parts.append(f'<text x="{x + 16}" y="18">{title}</text>')
         if key in thesis:
