@@ -558,7 +558,7 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     ttft(model, repeats, True, "5,15,60", as_json)
     live(4, model, 60.0, 10.0, as_json)
     eyes(model, as_json)
-    frames(model, as_json)
+    frames(model, "", None, as_json)
     cache(model, as_json)
     session("tiny", 3.0, False, 0, as_json)
     answers(model, False, as_json)
