@@ -1,7 +1,7 @@
 """Programs for tests that are no Python packages: the system's, or Debian's packages, unpacked in
 the user's cache, for which nobody has to be root.
 
-`python -m tests.debian_tools` fetches all of them; a test that needs one fetches it too.
+`python -m tests.debian_tools` fetches those of `make test`; a test that needs one fetches it too.
 """
 
 from __future__ import annotations
