@@ -7,7 +7,7 @@ Each part has a time limit, and all together stay within eight minutes; what was
 named, and the result is not complete.
 
 `--dry-run` needs no GPU: it prints what would run, with bytes, operations and the bound for each
-device that is known. On a machine with nothing but Python, torch and Triton:
+device that is known. On a machine with nothing but Python, torch, NumPy and Triton:
 `python -m headstart.benchmarks.gpu --json`.
 """
 
@@ -106,7 +106,8 @@ def check_all(until_s: float) -> dict[str, float | str]:
             found[name] = round(worst, 3)
         except CheckFailedError as error:
             found[name] = str(error)
-        except Exception as error:  # of the compiler or the driver: the others are still checked
+        except Exception as error:
+            # Of the compiler: the others are still checked. Of the driver: they fail likewise.
             found[name] = f"{type(error).__name__}: {str(error)[-400:]}"
         report.say(f"{name}: {found[name]}")
     return found
@@ -132,6 +133,7 @@ def time_all(checked: dict[str, float | str], device: Device | None, until_s: fl
             row["error"] = "not reached"
             continue
         try:
+            torch.cuda.empty_cache()  # of the case before
             prepared = case.prepare("cuda")
             launches = prepared.launches
             us = _median_us(lambda launches=launches: run_launches(launches))  # type: ignore[misc]
@@ -146,7 +148,6 @@ def time_all(checked: dict[str, float | str], device: Device | None, until_s: fl
         except Exception as error:  # of the compiler, the driver or memory: the others still run
             row["error"] = f"{type(error).__name__}: {str(error)[-400:]}"
         report.say(f"{case.name}: {row}")
-        torch.cuda.empty_cache()
     return rows
 
 
@@ -183,6 +184,7 @@ def run(*, dry_run: bool, as_json: bool) -> int:
     name = torch.cuda.get_device_name()
     device = next((known for part, known in DEVICES.items() if part in name), None)
     report.say(f"{name}: {device or 'not known, so no share of its roofline'}")
+    copy_gb_s = round(_copy_gb_s(), 1)  # first: after a fault of a kernel nothing runs any more
     checked = check_all(start_s + CHECKS_S)
     rows = time_all(checked, device, start_s + CHECKS_S + TIMES_S)
     complete = not any(isinstance(found, str) for found in checked.values())
@@ -191,7 +193,7 @@ def run(*, dry_run: bool, as_json: bool) -> int:
         "device": name,
         "torch": torch.__version__,
         "complete": complete,
-        "copy_gb_s": round(_copy_gb_s(), 1),
+        "copy_gb_s": copy_gb_s,
         "checks": checked,
         "rows": rows,
         "seconds": round(time.monotonic() - start_s, 1),

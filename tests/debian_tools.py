@@ -1,7 +1,7 @@
 """Programs for tests that are no Python packages: the system's, or Debian's packages, unpacked in
 the user's cache, for which nobody has to be root.
 
-`python -m tests.debian_tools` fetches all of them; a test that needs one fetches it too.
+`python -m tests.debian_tools` fetches those of `make test`; a test that needs one fetches it too.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,36 +63,48 @@ class Tool:
                 f"(Debian: apt-get install {name})"
             )
         print(f"headstart: fetching {name} for tests (once)", flush=True)
-        folder = self.folder
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        if not _run(folder, "apt-get", "download", "-qq", *self._wanted(folder)):
-            _run(folder, "apt-get", "update", "-qq")  # lists that are old, or not there yet
-            _run(folder, "apt-get", "download", "-qq", *self._wanted(folder), must=True)
-        for package in folder.glob("*.deb"):
-            _run(folder, "dpkg", "-x", package.name, ".", must=True)
-            package.unlink()
+        CACHE.mkdir(parents=True, exist_ok=True)
+        # Put in place as a whole: who finds the programs finds their libraries too.
+        with tempfile.TemporaryDirectory(dir=CACHE, prefix=".fetching-") as made:
+            folder = Path(made) / name
+            folder.mkdir()
+            if not self._download(folder):
+                _run(folder, "apt-get", "update", "-qq")  # lists that are old, or not there yet
+                self._download(folder, must=True)
+            for package in folder.glob("*.deb"):
+                _run(folder, "dpkg", "-x", package.name, ".", must=True)
+                package.unlink()
+            shutil.rmtree(self.folder, ignore_errors=True)
+            folder.rename(self.folder)
 
-    def _wanted(self, folder: Path) -> list[str]:
-        """Names of the packages to fetch."""
-        if not self.with_dependencies:
-            return list(self.packages)
-        command = ("apt-get", "install", "-qq", "--print-uris", "--no-install-recommends")
-        listed = subprocess.run(
-            (*command, *self.packages),
-            cwd=folder, timeout=FETCH_TIMEOUT_S, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        files = [line.split()[1] for line in listed.stdout.splitlines() if len(line.split()) > 1]
-        return sorted({*self.packages, *(file.split("_")[0] for file in files)})
+    def _download(self, folder: Path, *, must: bool = False) -> bool:
+        """Whether the packages are there now; if they `must` be, ToolError says what is wrong."""
+        wanted = set(self.packages)
+        if self.with_dependencies:
+            command = ("apt-get", "install", "-qq", "--print-uris", "--no-install-recommends")
+            listed = _output(folder, *command, *self.packages, must=must)
+            if listed is None:
+                return False
+            # 'URI' name_version_architecture.deb bytes digest
+            files = [line.split()[1] for line in listed.splitlines() if len(line.split()) > 1]
+            wanted |= {file.split("_")[0] for file in files}
+        return _run(folder, "apt-get", "download", "-qq", *sorted(wanted), must=must)
 
 
 def _run(folder: Path, *command: str, must: bool = False) -> bool:
+    return _output(folder, *command, must=must) is not None
+
+
+def _output(folder: Path, *command: str, must: bool = False) -> str | None:
+    """What it wrote; None if it failed. Raises ToolError if it `must` not."""
     done = subprocess.run(
         command, cwd=folder, timeout=FETCH_TIMEOUT_S, capture_output=True, text=True, check=False
     )
-    if must and done.returncode != 0:
+    if done.returncode == 0:
+        return done.stdout
+    if must:
         raise ToolError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
-    return done.returncode == 0
+    return None
 
 
 PROMETHEUS = Tool(("prometheus",), ("usr/bin/prometheus", "usr/bin/promtool"), "metrics")

@@ -6,8 +6,8 @@ codes are exact. Scales meet the sums of a group in fp32, so no weight is rounde
     y += s sum(code x)  +  m sum(x)
 
 The columns are cut into `splits` parts, a program each, so that a narrow weight fills a GPU; a
-second kernel adds the parts in order. The cut depends on the weight's shape only: a row's bits do
-not depend on the batch.
+second kernel adds the parts in order. The cut depends on the weight's shape only, so a row's bits
+do not depend on the batch where matrix units round alike in tiles of any height.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-decorators, allow-incomplete-defs

@@ -83,3 +83,16 @@ def test_what_is_not_reached_in_time_is_named() -> None:
     late = time.monotonic() - 1
     assert set(gpu.check_all(late).values()) == {"not reached"}
     assert {row["error"] for row in gpu.time_all({}, None, late)} == {"not reached"}
+
+
+def test_a_fault_of_the_driver_loses_no_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an illegal access every call of CUDA fails, freeing memory too: all rows say so."""
+
+    def fail() -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", fail)
+    rows = gpu.time_all({}, None, time.monotonic() + 1000)
+    assert {row["error"] for row in rows} == {
+        "RuntimeError: an illegal memory access was encountered"
+    }

@@ -1,0 +1,36 @@
+"""`headstart bench`: what its commands are called with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headstart.benchmarks import cli
+
+
+def test_all_gives_each_benchmark_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A default is typer's description of the option, which is no value when Python calls it."""
+    given: dict[str, dict[str, Any]] = {}
+
+    def record(command: Callable[..., None]) -> Callable[..., None]:
+        def called(*args: Any, **named: Any) -> None:
+            signature = inspect.signature(command, eval_str=True)
+            given[command.__name__] = dict(signature.bind(*args, **named).arguments)
+            assert list(given[command.__name__]) == list(signature.parameters)
+            for name, value in given[command.__name__].items():
+                kind = signature.parameters[name].annotation
+                assert type(value) is kind or kind not in (bool, str, int, float), name
+
+        return called
+
+    for registered in cli.app.registered_commands:
+        command = registered.callback
+        assert command is not None
+        if command is not cli.run_all:
+            monkeypatch.setattr(cli, command.__name__, record(command))
+    cli.run_all("small", 2, as_json=True)
+    assert {"decode", "frames", "voice"} <= set(given)
+    assert all(arguments["as_json"] is True for arguments in given.values())
