@@ -6,8 +6,8 @@
 The size is read from the file's header before decoding, so that a small file that decompresses to a
 huge image is refused at no cost. The decoder gets only what the pixels need (`image_files`).
 Decoding takes milliseconds: call `decode_image` off the event loop, and for untrusted files in
-another process (`headstart.gateway.video.decode_pool`). Every `reformat` is told `threads=1`: PyAV's
-default starts a pool of as many threads as there are cores, for one picture.
+another process (`headstart.gateway.video.decode_pool`). Each `reformat` is told `threads=1`, for
+PyAV's default starts a pool of as many threads as there are cores, for one picture.
 
 """
 

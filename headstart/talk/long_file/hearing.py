@@ -140,8 +140,8 @@ class Ears:
             )
         await link.until(lambda: not self._busy, "what was said")
         for said in self._items.values():
-            if said.code and said.code != CANNOT:
-                raise AnswerFailed(said.code, said.failed or said.code)
+            if said.failed is not None and said.code != CANNOT:
+                raise AnswerFailed(said.code, said.failed)
         lines = []
         for said in self._items.values():
             if not said.text:

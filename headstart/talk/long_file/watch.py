@@ -28,7 +28,7 @@ from headstart.talk.long_file.facts import Facts, look, within
 from headstart.talk.long_file.hearing import Ears, Line
 from headstart.talk.long_file.link import Event, Link, session_url
 from headstart.talk.long_file.notes import Digest, Note, Sight
-from headstart.talk.long_file.plan import OVERLAP_S, PART_S, Plan
+from headstart.talk.long_file.plan import OVERLAP_S, PART_S, Plan, clock
 from headstart.talk.long_file.reader import Lost, Material, read
 from headstart.talk.long_file.seat import RETRY_FOR_S, Seat
 from headstart.talk.long_file.thinking import AnswerFailed, Mind
@@ -147,7 +147,7 @@ class WatchObserver:
         """The file is good, and nothing has been sent yet."""
 
     def doing(self, what: str, index: int) -> None:
-        """`what` ("reads", "hears", "sums up") happens to part number `index`."""
+        """`what` ("reads", "hears", "looks at") happens to part number `index`."""
 
     def noted(self, note: Note, report: Report) -> None:
         """One more part is known."""
@@ -312,6 +312,10 @@ class _Watcher:
             lines = await self._ears.use(work)
         except ServerRefused as refused:
             lines, reason = [], str(refused)
+        except AnswerFailed as failed:
+            span = f"{clock(material.part.start_s)}-{clock(material.part.end_s)}"
+            self._remark(f"what is said in {span} was not written down: {failed}")
+            return []
         if reason is not None:
             self._cannot_hear = True
             self._remark(

@@ -262,6 +262,43 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
     assert any("writes down nothing" in remark for remark in report.to_wire()["remarks"])
 
 
+async def test_a_line_that_cannot_be_written_down(film: Path) -> None:
+    """Its part is looked at all the same, and the result says what is missing."""
+    appends: list[ServerConnection] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "input_audio_buffer.append":
+            appends.append(connection)
+        elif event["type"] == "session.update":
+            if connection in appends:
+                await say("input_audio_buffer.speech_started", item_id="i", audio_start_ms=0)
+                await say("input_audio_buffer.speech_stopped", item_id="i", audio_end_ms=900)
+                await say(
+                    "conversation.item.input_audio_transcription.failed",
+                    item_id="i",
+                    error={"code": "engine_behind", "message": "The engine is too far behind."},
+                )
+            await say("session.updated", session=SESSION)
+        elif event["type"] == "response.create":
+            whole = {"id": "r", "status": "completed", "metadata": event["response"]["metadata"]}
+            await say("response.created", response=whole)
+            await say("response.output_text.delta", response_id="r", delta="Yes.")
+            await say("response.done", response=whole)
+
+    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
+        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        report = await watch(film, url, WatchOptions(("What?",)), WatchObserver())
+    assert report.error is None
+    assert [(note.seen, note.heard) for note in report.notes] == [("Yes.", [])]
+    assert report.answers[0].text == "Yes."
+    (remark,) = report.to_wire()["remarks"]
+    assert "0:00-0:12 was not written down" in remark
+    assert "too far behind" in remark
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
