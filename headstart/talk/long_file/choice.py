@@ -3,9 +3,10 @@
     candidates (up to 4 a second, each with a thumbnail) ─▶ Chooser.choose(part, at_most) ─▶ some
 
 `Sampled` applies a policy of `gateway.video.sampling` as if the part were live, then thins what is
-left. `ByMotion` shares a part's pictures among its seconds by how much moves in them, at least one
-every 2 s (0.5 a second) and at most 4 a second. A still part takes few, and what it leaves over is
-kept for the parts behind it (`Allowance`).
+left: "uniform" as for a camera, "changed" as the camera's "motion". `ByMotion` shares a part's
+pictures among its seconds by how much moves in them, at least one every 2 s (0.5 a second) and at
+most 4 a second. A still part takes few, and what it leaves over is kept for the parts behind it
+(`Allowance`).
 
 """
 
@@ -104,7 +105,7 @@ class Sampled:
 
 def choosers() -> dict[str, Chooser]:
     """By the name that `--sampler` takes."""
-    live = Sampled("scene", lambda: Every([Uniform(CANDIDATES_PER_S), Motion(0.02, 10_000)]))
+    live = Sampled("changed", lambda: Every([Uniform(CANDIDATES_PER_S), Motion(0.02, 10_000)]))
     return {c.name: c for c in (ByMotion(), Sampled("uniform", lambda: Uniform(FPS_MIN)), live)}
 
 

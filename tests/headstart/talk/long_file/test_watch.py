@@ -347,12 +347,20 @@ def test_text_for_people(fake_server_url: str, film: Path) -> None:
     assert ANSWER in done.stdout
 
 
+def test_a_range_needs_a_question(film: Path) -> None:
+    """Without --ask all of the file would be played."""
+    done = command(str(film), "--from", "0:05")
+    assert done.returncode == 2
+    assert "go with --ask" in " ".join(done.stderr.replace("│", " ").split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("--from", "noon"), "'noon' is no time"),
         (("--from", "0:30"), "nothing from 0:30 to the end: it lasts 0:12"),
         (("--sampler", "luck"), "got 'luck'"),
+        (("--sampler", "scene"), "motion, uniform, changed"),
         (("--webrtc",), "neither --webrtc"),
     ],
 )
