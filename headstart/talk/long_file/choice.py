@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+from headstart.gateway.protocol.limits import MAX_EVENT_PICTURES
 from headstart.gateway.video.sampling import (
     Every,
     FrameSampler,
@@ -138,14 +139,15 @@ def _news(candidates: Sequence[Candidate], before: int, index: int) -> float:
 
 class Allowance:
     """How many pictures the next part may have: `pictures`, and what earlier ones left over, up to
-    as many again. A part that moves much may so have twice as many, at most `CANDIDATES_PER_S`."""
+    as many again. A part that moves much may so have twice as many, at most `CANDIDATES_PER_S`, and
+    as many as one event may hold."""
 
     def __init__(self, pictures: int = PICTURES) -> None:
         self._pictures = pictures
         self._saved = 0
 
     def of(self, lasts_s: float) -> int:
-        most = max(1, int(lasts_s * CANDIDATES_PER_S))
+        most = min(max(1, int(lasts_s * CANDIDATES_PER_S)), MAX_EVENT_PICTURES)
         return min(self._pictures + self._saved, most)
 
     def took(self, count: int) -> None:
