@@ -170,8 +170,8 @@ class WatchObserver:
 
 @dataclass
 class Stop:
-    """How often the user has asked to stop: once, and what is known is used; twice, and nothing
-    more is asked."""
+    """How often the user has asked to stop: once, and what is known is used; twice, or while
+    questions are answered, and nothing more is asked."""
 
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     at_once: asyncio.Event = field(default_factory=asyncio.Event)
@@ -245,6 +245,7 @@ class _Watcher:
         report = self.report
         try:
             report.stopped = not await self._unless(self._stop.asked, self._parts())
+            self._stop.asked.set()  # from here on the next one ends the answers
             if report.notes:
                 await self._unless(self._stop.at_once, self._answers())
         except TalkError as error:

@@ -133,6 +133,20 @@ async def test_two_interrupts_end_at_once(fake_server_url: str, film: Path) -> N
     assert report.notes
 
 
+async def test_an_interrupt_while_it_answers(fake_server_url: str, film: Path) -> None:
+    """All was looked at: the first interrupt ends the answers."""
+    stop = Stop()
+
+    class Impatient(WatchObserver):
+        def answering(self, question: str) -> None:
+            stop.ask()
+
+    report = await watch(film, fake_server_url, WatchOptions(QUESTIONS), Impatient(), stop)
+    assert report.answers == []
+    assert report.is_whole
+    assert len(report.notes) == 1
+
+
 async def test_nobody_there(film: Path) -> None:
     """A server that was never there is an error, not a wait."""
     with pytest.raises(ServerUnreachable, match="headstart serve"):
