@@ -24,7 +24,7 @@ from headstart.gateway.errors import ServerRefused, TalkError
 from headstart.gateway.runtime import tasks
 from headstart.talk.long_file import hearing, notes, thinking, wording
 from headstart.talk.long_file.choice import PICTURES, ByMotion, Candidate, Chooser, thin
-from headstart.talk.long_file.facts import Facts, look, within
+from headstart.talk.long_file.facts import Facts, NothingToSee, look, within
 from headstart.talk.long_file.hearing import Ears, Line
 from headstart.talk.long_file.link import Event, Link, session_url
 from headstart.talk.long_file.notes import Digest, Note, Sight
@@ -245,6 +245,8 @@ class _Watcher:
         report = self.report
         try:
             report.stopped = not await self._unless(self._stop.asked, self._parts())
+            if not report.notes and not report.stopped:
+                raise _nothing(report.facts, self._options)
             self._stop.asked.set()  # from here on the next one ends the answers
             if report.notes:
                 await self._unless(self._stop.at_once, self._answers())
@@ -446,6 +448,14 @@ class _Watcher:
     def _remark(self, sentence: str) -> None:
         self.report.remarks.append(sentence)
         self._observer.remark(sentence)
+
+
+def _nothing(facts: Facts, options: WatchOptions) -> NothingToSee:
+    """No part has anything, not even a loss."""
+    wanted = [*["pictures"] * options.see, *["sound"] * options.hear]
+    missing = f"has no {' or '.join(wanted)} that can be decoded"
+    hint = "" if options.see or facts.video is None else "; it has pictures: leave out --no-frames"
+    return NothingToSee(str(facts.path), missing + hint)
 
 
 def peak_bytes() -> int:

@@ -14,6 +14,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from headstart.gateway.errors import ServerUnreachable
+from headstart.talk.long_file.facts import NothingToSee
 from headstart.talk.long_file.notes import Note
 from headstart.talk.long_file.watch import Report, Stop, WatchObserver, WatchOptions, watch
 from tests.headstart.talk.conftest import CLIPS
@@ -145,6 +146,14 @@ async def test_an_interrupt_while_it_answers(fake_server_url: str, film: Path) -
     assert report.answers == []
     assert report.is_whole
     assert len(report.notes) == 1
+
+
+async def test_nothing_is_left_to_look_at(fake_server_url: str, tmp_path: Path) -> None:
+    """A silent film whose pictures are not wanted: said so, and not taken for an interrupt."""
+    path = write_video(tmp_path / "silent.mkv", changing(2, RED))
+    options = WatchOptions(("What?",), see=False)
+    with pytest.raises(NothingToSee, match=r"no sound that can be decoded.*--no-frames"):
+        await watch(path, fake_server_url, options, WatchObserver())
 
 
 async def test_nobody_there(film: Path) -> None:
