@@ -285,8 +285,10 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
     assert any("writes down nothing" in remark for remark in report.to_wire()["remarks"])
 
 
-async def test_a_line_that_cannot_be_written_down(film: Path) -> None:
-    """Its part is looked at all the same, and the result says what is missing."""
+@pytest.mark.parametrize("refused", ["a line", "the sound"])
+async def test_what_cannot_be_written_down(film: Path, refused: str) -> None:
+    """The part is looked at all the same, and the result says what is missing."""
+    error = {"code": "engine_behind", "message": "The engine is too far behind."}
     appends: list[ServerConnection] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
@@ -294,7 +296,10 @@ async def test_a_line_that_cannot_be_written_down(film: Path) -> None:
             await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
 
         if event["type"] == "input_audio_buffer.append":
-            appends.append(connection)
+            if refused == "the sound":
+                await say("error", error=error)
+            else:
+                appends.append(connection)
         elif event["type"] == "session.update":
             if connection in appends:
                 await say("input_audio_buffer.speech_started", item_id="i", audio_start_ms=0)
@@ -302,7 +307,7 @@ async def test_a_line_that_cannot_be_written_down(film: Path) -> None:
                 await say(
                     "conversation.item.input_audio_transcription.failed",
                     item_id="i",
-                    error={"code": "engine_behind", "message": "The engine is too far behind."},
+                    error=error,
                 )
             await say("session.updated", session=SESSION)
         elif event["type"] == "response.create":
