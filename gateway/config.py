@@ -228,7 +228,7 @@ class Settings(BaseSettings):
         "motion",
         description="which camera frames are kept: changed ones (motion), each scene's first "
         "(scene), after some movement (flow), sharp ones (sharp), at a rate that follows the load "
-        "(load), at a steady rate (uniform), all",
+        "(load), at a steady rate (uniform), all; what was called scene before is motion",
     )
     video_scale: float = Field(
         1.0,

@@ -285,7 +285,7 @@ def talk(
         int, typer.Option(min=1, max=60, help="With --ask: pictures of a part, on average.")
     ] = 12,
     sampler: Annotated[
-        str, typer.Option(help="With --ask: how they are chosen: motion, scene or uniform.")
+        str, typer.Option(help="With --ask: how they are chosen: motion, changed or uniform.")
     ] = "motion",
     notes_chars: Annotated[
         int,
@@ -332,6 +332,8 @@ def talk(
         )
         at_work()
         raise typer.Exit(run_watch(WatchCommand(files[0], watching, url, as_json, arguments)))
+    if real_time or from_ is not None or to is not None:
+        raise typer.BadParameter("--from, --to and --real-time go with --ask QUESTION")
     if webrtc and fast:
         raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
     if speak and fast:

@@ -6,7 +6,8 @@
 The size is read from the file's header before decoding, so that a small file that decompresses to a
 huge image is refused at no cost. The decoder gets only what the pixels need (`image_files`).
 Decoding takes milliseconds: call `decode_image` off the event loop, and for untrusted files in
-another process (`headstart.gateway.video.decode_pool`).
+another process (`headstart.gateway.video.decode_pool`). Each `reformat` is told `threads=1`, for
+PyAV's default starts a pool of as many threads as there are cores, for one picture.
 
 """
 
@@ -135,7 +136,9 @@ def _pixels(file: Stripped, size: PictureSize, limits: ImageLimits) -> npt.NDArr
     if file.kind == "png":
         frame = flatten(frame)  # a JPEG's fourth component is ink
     width, height = fit(frame.width, frame.height, size)
-    scaled = frame.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA)
+    scaled = frame.reformat(
+        width, height, format="rgb24", interpolation=Interpolation.AREA, threads=1
+    )
     return upright(np.asarray(scaled.to_ndarray(), np.uint8), file.orientation)
 
 
@@ -198,7 +201,7 @@ def flatten(frame: av.VideoFrame) -> av.VideoFrame:
     """Draw on white, as a web page does. A frame without transparency is returned as it is."""
     if not frame.format.has_palette and not any(c.is_alpha for c in frame.format.components):
         return frame
-    flat = frame.reformat(format="rgba")
+    flat = frame.reformat(format="rgba", threads=1)
     if flat is frame:  # a decoder may still refer to it
         flat = av.VideoFrame.from_ndarray(frame.to_ndarray(), format="rgba")
     plane = flat.planes[0]

@@ -91,7 +91,11 @@ def add_thumbnail(image: api.Image, before: bytes | None = None) -> DecodedImage
     rgb = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
     frame = av.VideoFrame.from_ndarray(rgb, "rgb24")
     small = frame.reformat(
-        THUMBNAIL_WIDTH, THUMBNAIL_HEIGHT, format="gray", interpolation=Interpolation.AREA
+        THUMBNAIL_WIDTH,
+        THUMBNAIL_HEIGHT,
+        format="gray",
+        interpolation=Interpolation.AREA,
+        threads=1,
     )
     return DecodedImage(image, np.asarray(small.to_ndarray(), np.uint8), _scores(rgb, before))
 

@@ -53,7 +53,8 @@ LIMIT_S = 20.0
 """Per image; the most expensive ones allowed take two or three seconds on an idle core, and run at
 lower priority than speech (`decode_worker.NICENESS`)."""
 MEMORY_MIB = 768
-"""Per process, beyond its own 50 MiB: 40 million 16-bit pixels and their conversion take 600."""
+"""Per process, beyond its own 50 MiB: 40 million 16-bit pixels and their conversion take 500, and
+OpenCV, which the first scored frame loads, maps 170."""
 SEND_CHARS = 1 << 20
 LANES = (False, True)
 """Whether a decoder takes small pictures only."""

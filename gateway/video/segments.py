@@ -117,9 +117,9 @@ class Scanner:
 
     def _watch_for_cuts(self, at_s: float, frame: av.VideoFrame) -> None:
         small = frame.reformat(
-            scores.LOOK_WIDTH, scores.LOOK_HEIGHT, interpolation=Interpolation.AREA
+            scores.LOOK_WIDTH, scores.LOOK_HEIGHT, interpolation=Interpolation.AREA, threads=1
         )
-        bgr = flatten(small).reformat(format="bgr24").to_ndarray()
+        bgr = flatten(small).reformat(format="bgr24", threads=1).to_ndarray()
         if self._start_s is None:
             self._start_s = at_s
         at_ms = max(0, round((at_s - self._start_s) * 1000))
@@ -141,8 +141,8 @@ def small_rgb(frame: av.VideoFrame) -> npt.NDArray[np.uint8]:
     FFmpegError or ValueError for a frame that cannot be converted."""
     scale = min(1.0, scores.SHARP_SIDE_PX / max(frame.width, frame.height))
     width, height = (max(1, round(side * scale)) for side in (frame.width, frame.height))
-    small = frame.reformat(width, height, interpolation=Interpolation.AREA)
-    rgb = flatten(small).reformat(format="rgb24")
+    small = frame.reformat(width, height, interpolation=Interpolation.AREA, threads=1)
+    rgb = flatten(small).reformat(format="rgb24", threads=1)
     return np.asarray(rgb.to_ndarray(), np.uint8)
 
 

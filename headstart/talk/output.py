@@ -8,6 +8,7 @@ from typing import Any, TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -79,7 +80,9 @@ class JsonOutput(Output):
         print(STARTING, file=sys.stderr, flush=True)
 
     def _line(self, value: dict[str, Any]) -> None:
-        self._stream.write(json.dumps(value, ensure_ascii=False) + "\n")
+        # A file's name, or half of a surrogate pair in an answer, may have no UTF-8.
+        line = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+        self._stream.write(line + "\n")
         self._stream.flush()
 
     def status(self, status: Status) -> None:
@@ -130,9 +133,10 @@ class PrettyOutput(Output):
     def turn_began(self, clip: MediaFile, turn: Turn) -> None:
         self.close()
         self._clip, self._turn, self._sent_ms = clip, turn, 0.0
-        self._console.rule(f"[bold]{clip.path.name}[/bold] · {clip.duration_s:.1f} s", align="left")
+        name = escape(printable(clip.path.name))
+        self._console.rule(f"[bold]{name}[/bold] · {clip.duration_s:.1f} s", align="left")
         for remark in clip.remarks:
-            self._console.print(Text(remark, style="yellow"))
+            self._console.print(Text(printable(remark), style="yellow"))
         self._refresh()
 
     def progress(self, sent_ms: float) -> None:
@@ -141,9 +145,9 @@ class PrettyOutput(Output):
 
     def event(self, event: Event, dialog: Dialog) -> None:
         if event.get("type") == "error":
-            self._console.print(Text(f"error: {event['error']['message']}", style="red"))
+            self._console.print(Text(printable(f"error: {event['error']['message']}"), style="red"))
         elif event.get("type") == "gateway.engine.status":
-            self._console.print(Text(event["message"], style="yellow"))
+            self._console.print(Text(printable(event["message"]), style="yellow"))
         self._refresh()
 
     def turn_ended(self, turn: Turn) -> None:
@@ -152,7 +156,9 @@ class PrettyOutput(Output):
         self._console.print(said(turn))
         wire = turn.to_wire()
         if wire["error"]:
-            self._console.print(Text(f"failed: {wire['error'].get('message')}", style="red"))
+            self._console.print(
+                Text(printable(f"failed: {wire['error'].get('message')}"), style="red")
+            )
         if wire["budget"] and wire["budget"]["total_ms"] is not None:
             self._console.print(budget_table(wire["budget"]))
         for line in facts(wire):
@@ -188,6 +194,11 @@ class PrettyOutput(Output):
         self._live.update(what)
 
 
+def printable(text: str) -> str:
+    """What came from a file or a server, as text that no terminal obeys. Line breaks stay."""
+    return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def in_words(status: Status) -> str:
     """What the server's engine is doing."""
     loading = status["engine"]["loading"]
@@ -207,12 +218,12 @@ def said(turn: Turn) -> Text:
     text = Text("you   ", style="bold green")
     for utterance in turn.utterances.values():
         sure, unsure = utterance.words()
-        text.append(f"{sure} " if sure else "", style="default")
-        text.append(f"{unsure} " if unsure else "", style="italic bright_black")
+        text.append(printable(f"{sure} ") if sure else "", style="default")
+        text.append(printable(f"{unsure} ") if unsure else "", style="italic bright_black")
     last = turn.last_answer
     if last is not None:
         text.append("\nmodel ", style="bold blue")
-        text.append(last.text, style="default")
+        text.append(printable(last.text), style="default")
     elif turn.heard_nothing:
         text.append("(no speech was found)", style="yellow")
     return text

@@ -78,7 +78,7 @@ def encode_jpeg(frame: VideoFrame) -> bytes:
     orientation = of_frame(frame)
     picture = flatten(frame)
     if orientation != UPRIGHT:
-        pixels = picture.reformat(width, height, format="rgb24").to_ndarray()
+        pixels = picture.reformat(width, height, format="rgb24", threads=1).to_ndarray()
         picture = VideoFrame.from_ndarray(upright(pixels, orientation).copy(), format="rgb24")
         width, height = picture.width, picture.height
     encoder = av.CodecContext.create("mjpeg", "w")
@@ -86,7 +86,7 @@ def encode_jpeg(frame: VideoFrame) -> bytes:
     encoder.width, encoder.height, encoder.pix_fmt = width, height, "yuvj420p"
     encoder.time_base = Fraction(1)
     encoder.options = {"qmin": JPEG_QSCALE, "qmax": JPEG_QSCALE}
-    picture = picture.reformat(width=width, height=height, format="yuvj420p")
+    picture = picture.reformat(width=width, height=height, format="yuvj420p", threads=1)
     picture.pts = None
     packets = [*encoder.encode(picture), *encoder.encode(None)]
     return b"".join(bytes(packet) for packet in packets)

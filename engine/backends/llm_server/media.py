@@ -158,7 +158,9 @@ def _audio_json(wav: bytes) -> Json:
 
 def _jpeg(image: Image) -> bytes:
     pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-    frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format="yuvj420p")
+    frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(
+        format="yuvj420p", threads=1
+    )
     codec = av.CodecContext.create("mjpeg", "w")
     codec.width, codec.height, codec.pix_fmt = image.width, image.height, "yuvj420p"
     codec.time_base = Fraction(1, 25)

@@ -57,6 +57,8 @@ def picture_of(frame: av.VideoFrame, size: api.PictureSize = api.SMALL_PICTURE) 
     SEI message). Browsers rotate before encoding, as we do not negotiate the `video-orientation`
     header extension (docs/webrtc.md)."""
     width, height = fit(frame.width, frame.height, size)
-    scaled = frame.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA)
+    scaled = frame.reformat(
+        width, height, format="rgb24", interpolation=Interpolation.AREA, threads=1
+    )
     pixels = upright(scaled.to_ndarray(), of_frame(frame))
     return api.Image(pixels.shape[1], pixels.shape[0], pixels.tobytes())

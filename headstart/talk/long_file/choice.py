@@ -3,9 +3,10 @@
     candidates (up to 4 a second, each with a thumbnail) ─▶ Chooser.choose(part, at_most) ─▶ some
 
 `Sampled` applies a policy of `gateway.video.sampling` as if the part were live, then thins what is
-left. `ByMotion` shares a part's pictures among its seconds by how much moves in them, at least one
-every 2 s (0.5 a second) and at most 4 a second. A still part takes few, and what it leaves over is
-kept for the parts behind it (`Allowance`).
+left: "uniform" as for a camera, "changed" as the camera's "motion". `ByMotion` shares a part's
+pictures among its seconds by how much moves in them, at least one every 2 s (0.5 a second) and at
+most 4 a second. A still part takes few, and what it leaves over is kept for the parts behind it
+(`Allowance`).
 
 """
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
 
+from headstart.gateway.protocol.limits import MAX_EVENT_PICTURES
 from headstart.gateway.video.sampling import (
     Every,
     FrameSampler,
@@ -104,7 +106,7 @@ class Sampled:
 
 def choosers() -> dict[str, Chooser]:
     """By the name that `--sampler` takes."""
-    live = Sampled("scene", lambda: Every([Uniform(CANDIDATES_PER_S), Motion(0.02, 10_000)]))
+    live = Sampled("changed", lambda: Every([Uniform(CANDIDATES_PER_S), Motion(0.02, 10_000)]))
     return {c.name: c for c in (ByMotion(), Sampled("uniform", lambda: Uniform(FPS_MIN)), live)}
 
 
@@ -137,14 +139,15 @@ def _news(candidates: Sequence[Candidate], before: int, index: int) -> float:
 
 class Allowance:
     """How many pictures the next part may have: `pictures`, and what earlier ones left over, up to
-    as many again. A part that moves much may so have twice as many, at most `CANDIDATES_PER_S`."""
+    as many again. A part that moves much may so have twice as many, at most `CANDIDATES_PER_S`, and
+    as many as one event may hold."""
 
     def __init__(self, pictures: int = PICTURES) -> None:
         self._pictures = pictures
         self._saved = 0
 
     def of(self, lasts_s: float) -> int:
-        most = max(1, int(lasts_s * CANDIDATES_PER_S))
+        most = min(max(1, int(lasts_s * CANDIDATES_PER_S)), MAX_EVENT_PICTURES)
         return min(self._pictures + self._saved, most)
 
     def took(self, count: int) -> None:

@@ -1,8 +1,8 @@
 """`headstart talk FILE --ask QUESTION`: opens the file, a server and an output.
 
-Ctrl-C ends the looking: the questions are answered from what is known, and a second one ends that
-too. The exit code is 0 if all questions were answered from the whole range, 1 if an answer failed,
-130 after Ctrl-C, and 2 if the server went away.
+Ctrl-C ends the looking: the questions are answered from what is known. A second one, or one while
+questions are answered, ends that too. The exit code is 0 if all questions were answered from the
+whole range, 1 if an answer failed, 130 after Ctrl-C, and 2 if the server went away.
 
 """
 

@@ -116,11 +116,12 @@ class Ears:
         return any(s.end_ms is None and not s.is_over for s in self._items.values())
 
     async def hear(self, link: Link, part: Part, pcm: bytes) -> list[Line]:
-        """The lines of a part, in order. Raises `AnswerFailed` for one that
-        the server lost, and what `Link` raises."""
+        """The lines of a part, in order. Raises `AnswerFailed` for one that the server lost, or for
+        sound that it refused, and what `Link` raises."""
         if not pcm:
             return []
         self._items.clear()
+        link.errors.clear()
         began_ms = self._sent_ms
         tail = bytes(BYTES_PER_SAMPLE * round(TAIL_S * SAMPLE_RATE_HZ))
         for sound in (pcm, tail):
@@ -130,6 +131,10 @@ class Ears:
                 await link.send("input_audio_buffer.append", audio=audio)
                 self._sent_ms += pcm_ms(len(piece))
         await link.barrier(KIND)
+        if link.errors:
+            error = link.errors[0]
+            code = str(error.get("code") or "")
+            raise AnswerFailed(code, error.get("message") or code or "it does not say why")
         if self._speaking:
             await link.ask(
                 "input_audio_buffer.committed",
@@ -140,8 +145,8 @@ class Ears:
             )
         await link.until(lambda: not self._busy, "what was said")
         for said in self._items.values():
-            if said.code and said.code != CANNOT:
-                raise AnswerFailed(said.code, said.failed or said.code)
+            if said.failed is not None and said.code != CANNOT:
+                raise AnswerFailed(said.code, said.failed)
         lines = []
         for said in self._items.values():
             if not said.text:

@@ -115,10 +115,9 @@ class Link:
         )
 
     async def barrier(self, kind: str) -> None:
-        """Wait until the server has processed all that was sent."""
-        await self.ask(
-            "session.updated", lambda: self._barriers, "session.update", session={"type": kind}
-        )
+        """Wait until the server has processed all that was sent, or until it says that something is
+        wrong with that (`errors`)."""
+        await self.ask("session.updated", self._replies, "session.update", session={"type": kind})
 
     def _replies(self) -> int:
         return self._barriers + len(self.errors)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import time
-from typing import TextIO
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -16,7 +14,7 @@ from headstart.talk.long_file.notes import Note
 from headstart.talk.long_file.plan import COST_S, Plan, clock, lasting
 from headstart.talk.long_file.reader import Lost
 from headstart.talk.long_file.watch import Answered, Report, WatchObserver, peak_bytes
-from headstart.talk.output import JsonOutput, PrettyOutput, bar
+from headstart.talk.output import JsonOutput, PrettyOutput, bar, printable
 
 BAR_CELLS = 20
 READ_SHOWN = 6
@@ -104,9 +102,8 @@ class JsonWatchOutput(JsonOutput, WatchObserver):
 class PrettyWatchOutput(PrettyOutput, WatchObserver):
     """Notes as they are made, above a bar if this is a terminal; then the answers."""
 
-    def __init__(self, console: Console | None = None, stream: TextIO | None = None) -> None:
+    def __init__(self, console: Console | None = None) -> None:
         super().__init__(console)
-        self._errors = stream or sys.stderr
         self._report: Report | None = None
         self._plan: Plan | None = None
         self._began_s = time.monotonic()
@@ -116,10 +113,10 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         self.close()
         self._plan, self._began_s = plan, time.monotonic()
         first, second = plan_lines(facts, plan)
-        self._console.print(Text(first, style="bold"))
+        self._console.print(Text(printable(first), style="bold"))
         self._console.print(Text(second))
         for remark in facts.remarks:
-            self._console.print(Text(remark, style="yellow"))
+            self._console.print(Text(printable(remark), style="yellow"))
 
     def doing(self, what: str, index: int) -> None:
         if self._plan is None or index >= self._plan.count:
@@ -133,9 +130,11 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         rows.add_column(min_width=13, no_wrap=True)
         rows.add_column()
         nothing = "" if note.sights or note.heard else "nothing to see or hear"
-        rows.add_row(Text(note.when, style="cyan"), Text(note.seen or nothing))
-        timed = [(s.at_s, Text(s.text)) for s in note.sights]
-        timed += [(s.start_s, Text(f"“{s.text}”", style="green")) for s in note.new_lines()]
+        rows.add_row(Text(note.when, style="cyan"), Text(printable(note.seen) or nothing))
+        timed = [(s.at_s, Text(printable(s.text))) for s in note.sights]
+        timed += [
+            (s.start_s, Text(printable(f"“{s.text}”"), style="green")) for s in note.new_lines()
+        ]
         for at_s, what in sorted(timed, key=lambda pair: pair[0]):
             rows.add_row(Text(f"{clock(at_s):>13}", style="bright_black"), what)
         self._console.print(rows)
@@ -148,7 +147,7 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         self._console.print(Text(str(lost), style="yellow"))
 
     def remark(self, sentence: str) -> None:
-        self._console.print(Text(sentence, style="yellow"))
+        self._console.print(Text(printable(sentence), style="yellow"))
 
     def away(self, for_s: float | None) -> None:
         told = (
@@ -159,15 +158,15 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         self._console.print(Text(told, style="yellow"))
 
     def answering(self, question: str) -> None:
-        self._doing = f"answers: {question}"
+        self._doing = f"answers: {printable(question)}"
         self._show_bar()
 
     def answered(self, answer: Answered) -> None:
-        self._console.print(Text(f"\n{answer.question}", style="bold green"))
+        self._console.print(Text(printable(f"\n{answer.question}"), style="bold green"))
         if answer.error:
-            self._console.print(Text(f"failed: {answer.error}", style="red"))
+            self._console.print(Text(printable(f"failed: {answer.error}"), style="red"))
         else:
-            self._console.print(Text(answer.text))
+            self._console.print(Text(printable(answer.text)))
         spans = [f"{clock(a)}-{clock(b)}" for a, b in answer.read]
         more = f" and {len(spans) - READ_SHOWN} more" if len(spans) > READ_SHOWN else ""
         read = f"read in detail: {', '.join(spans[:READ_SHOWN])}{more} · {answer.took_s:.0f} s"
@@ -180,9 +179,8 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
             told = f"stopped at {clock(report.seen_to_s)} of {clock(report.plan.end_s)}"
             self._console.print(Text(f"\n{told}: what is behind it is not known", style="yellow"))
         if report.error:
-            self._console.print(
-                Text(f"\nended at {clock(report.seen_to_s)}: {report.error}", style="red")
-            )
+            told = f"\nended at {clock(report.seen_to_s)}: {report.error}"
+            self._console.print(Text(printable(told), style="red"))
         facts = f"{lasting(seen_s)} in {lasting(report.took_s)}"
         facts += f" ({seen_s / max(report.took_s, 1e-3):.1f} x real time)"
         facts += f", {len(report.notes)} parts, {peak_bytes() / 1e6:.0f} MB here at most"

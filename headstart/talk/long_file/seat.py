@@ -22,6 +22,8 @@ RETRY_FOR_S = 120.0
 """How long a server may stay away."""
 PAUSE_S = 1.0
 PAUSE_MAX_S = 8.0
+TRIES_MIN = 3
+"""Of work that fails over a session that was there, however long one try takes."""
 
 T = TypeVar("T")
 State = TypeVar("State")
@@ -52,14 +54,18 @@ class Seat(Generic[State]):
 
     async def use(self, work: Callable[[Link, State], Awaitable[T]]) -> T:
         """Do `work` over the session, from its beginning again if the session is lost meanwhile.
-        Raises `ServerRefused`, `AnswerFailed`, and what was wrong last if the server stays away."""
+        Raises `ServerRefused`, `AnswerFailed`, and what was wrong last if the server stays away, or
+        if it is there and `work` fails each time for so long."""
         gone_s, pause_s = None, PAUSE_S
+        failing_s, tries = time.monotonic(), 0  # of `work`, from its first failure on
         while True:
+            is_open = False
             try:
                 link, state = await self._ready()
+                is_open = True
                 if gone_s is not None:
                     self._lost(None)
-                    gone_s, pause_s = None, PAUSE_S
+                    gone_s = None
                 return await work(link, state)
             except AnswerFailed as failed:
                 if not failed.may_pass:
@@ -75,6 +81,11 @@ class Seat(Generic[State]):
                 error = away
             await self.close()
             now_s = time.monotonic()
+            if is_open:
+                tries += 1
+                failing_s = now_s if tries == 1 else failing_s
+                if tries >= TRIES_MIN and now_s - failing_s > self._retry_for_s:
+                    raise error
             if gone_s is None:
                 gone_s = now_s
                 self._lost(self._retry_for_s)

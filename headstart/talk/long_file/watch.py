@@ -24,11 +24,11 @@ from headstart.gateway.errors import ServerRefused, TalkError
 from headstart.gateway.runtime import tasks
 from headstart.talk.long_file import hearing, notes, thinking, wording
 from headstart.talk.long_file.choice import PICTURES, ByMotion, Candidate, Chooser, thin
-from headstart.talk.long_file.facts import Facts, look, within
+from headstart.talk.long_file.facts import Facts, NothingToSee, look, within
 from headstart.talk.long_file.hearing import Ears, Line
 from headstart.talk.long_file.link import Event, Link, session_url
 from headstart.talk.long_file.notes import Digest, Note, Sight
-from headstart.talk.long_file.plan import OVERLAP_S, PART_S, Plan
+from headstart.talk.long_file.plan import OVERLAP_S, PART_S, Plan, clock
 from headstart.talk.long_file.reader import Lost, Material, read
 from headstart.talk.long_file.seat import RETRY_FOR_S, Seat
 from headstart.talk.long_file.thinking import AnswerFailed, Mind
@@ -147,7 +147,7 @@ class WatchObserver:
         """The file is good, and nothing has been sent yet."""
 
     def doing(self, what: str, index: int) -> None:
-        """`what` ("reads", "hears", "sums up") happens to part number `index`."""
+        """`what` ("reads", "hears", "looks at") happens to part number `index`."""
 
     def noted(self, note: Note, report: Report) -> None:
         """One more part is known."""
@@ -170,8 +170,8 @@ class WatchObserver:
 
 @dataclass
 class Stop:
-    """How often the user has asked to stop: once, and what is known is used; twice, and nothing
-    more is asked."""
+    """How often the user has asked to stop: once, and what is known is used; twice, or while
+    questions are answered, and nothing more is asked."""
 
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     at_once: asyncio.Event = field(default_factory=asyncio.Event)
@@ -245,6 +245,9 @@ class _Watcher:
         report = self.report
         try:
             report.stopped = not await self._unless(self._stop.asked, self._parts())
+            if not report.notes and not report.stopped:
+                raise _nothing(report.facts, self._options)
+            self._stop.asked.set()  # from here on the next one ends the answers
             if report.notes:
                 await self._unless(self._stop.at_once, self._answers())
         except TalkError as error:
@@ -313,6 +316,10 @@ class _Watcher:
             lines = await self._ears.use(work)
         except ServerRefused as refused:
             lines, reason = [], str(refused)
+        except AnswerFailed as failed:
+            span = f"{clock(material.part.start_s)}-{clock(material.part.end_s)}"
+            self._remark(f"what is said in {span} was not written down: {failed}")
+            return []
         if reason is not None:
             self._cannot_hear = True
             self._remark(
@@ -442,6 +449,14 @@ class _Watcher:
     def _remark(self, sentence: str) -> None:
         self.report.remarks.append(sentence)
         self._observer.remark(sentence)
+
+
+def _nothing(facts: Facts, options: WatchOptions) -> NothingToSee:
+    """No part has anything, not even a loss."""
+    wanted = [*["pictures"] * options.see, *["sound"] * options.hear]
+    missing = f"has no {' or '.join(wanted)} that can be decoded"
+    hint = "" if options.see or facts.video is None else "; it has pictures: leave out --no-frames"
+    return NothingToSee(str(facts.path), missing + hint)
 
 
 def peak_bytes() -> int:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 
+import av
+import numpy as np
+import psutil
 import pytest
 
 from headstart.engine.api import SMALL_PICTURE, PictureSize
 from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.images import flatten
+from headstart.gateway.transport.webrtc.video_track import picture_of
 from headstart.gateway.video import decode
 from headstart.gateway.video.decode import Encoded
 from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
+from headstart.gateway.video.segments import small_rgb
 from tests.gateway.video.drawn import png
 
 
@@ -40,6 +47,16 @@ def test_scores_are_made_for_who_wants_them() -> None:
     assert not isinstance(second, ProtocolError)
     assert second[0].scores is not None
     assert second[0].scores.content == pytest.approx(30, abs=1)  # a third of the change of value
+
+
+@pytest.mark.parametrize("convert", [flatten, picture_of, small_rgb])
+def test_no_threads_are_started_for_a_picture(convert: Callable[[av.VideoFrame], object]) -> None:
+    """They would live as long as the frame, as many as there are cores. (One core: none anyway.)"""
+    planes = np.zeros((480, 640, 4), np.uint8)
+    frame = av.VideoFrame.from_ndarray(planes, format="bgra")
+    before = {thread.id for thread in psutil.Process().threads()}
+    convert(frame)
+    assert {thread.id for thread in psutil.Process().threads()} <= before
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 400), (257, 31)])

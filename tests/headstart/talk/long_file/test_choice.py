@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headstart.gateway.protocol.limits import MAX_EVENT_PICTURES
 from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 from headstart.talk.long_file.choice import Allowance, ByMotion, Candidate, choosers
 
@@ -64,3 +65,10 @@ def test_what_still_parts_leave_over_is_kept_for_later() -> None:
     allowance.took(24)
     assert allowance.of(30) == 12
     assert allowance.of(2) == pytest.approx(8)
+
+
+def test_a_part_has_no_more_pictures_than_an_event_may() -> None:
+    """Though a still part has left many over."""
+    allowance = Allowance(60)
+    allowance.took(1)
+    assert allowance.of(30) == MAX_EVENT_PICTURES

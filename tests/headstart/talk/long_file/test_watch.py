@@ -14,6 +14,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from headstart.gateway.errors import ServerUnreachable
+from headstart.talk.long_file.facts import NothingToSee
 from headstart.talk.long_file.notes import Note
 from headstart.talk.long_file.watch import Report, Stop, WatchObserver, WatchOptions, watch
 from tests.headstart.talk.conftest import CLIPS
@@ -131,6 +132,28 @@ async def test_two_interrupts_end_at_once(fake_server_url: str, film: Path) -> N
     report = await watch(film, fake_server_url, options, Watching(twice), stop)
     assert report.answers == []
     assert report.notes
+
+
+async def test_an_interrupt_while_it_answers(fake_server_url: str, film: Path) -> None:
+    """All was looked at: the first interrupt ends the answers."""
+    stop = Stop()
+
+    class Impatient(WatchObserver):
+        def answering(self, question: str) -> None:
+            stop.ask()
+
+    report = await watch(film, fake_server_url, WatchOptions(QUESTIONS), Impatient(), stop)
+    assert report.answers == []
+    assert report.is_whole
+    assert len(report.notes) == 1
+
+
+async def test_nothing_is_left_to_look_at(fake_server_url: str, tmp_path: Path) -> None:
+    """A silent film whose pictures are not wanted: said so, and not taken for an interrupt."""
+    path = write_video(tmp_path / "silent.mkv", changing(2, RED))
+    options = WatchOptions(("What?",), see=False)
+    with pytest.raises(NothingToSee, match=r"no sound that can be decoded.*--no-frames"):
+        await watch(path, fake_server_url, options, WatchObserver())
 
 
 async def test_nobody_there(film: Path) -> None:
@@ -262,6 +285,48 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
     assert any("writes down nothing" in remark for remark in report.to_wire()["remarks"])
 
 
+@pytest.mark.parametrize("refused", ["a line", "the sound"])
+async def test_what_cannot_be_written_down(film: Path, refused: str) -> None:
+    """The part is looked at all the same, and the result says what is missing."""
+    error = {"code": "engine_behind", "message": "The engine is too far behind."}
+    appends: list[ServerConnection] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "input_audio_buffer.append":
+            if refused == "the sound":
+                await say("error", error=error)
+            else:
+                appends.append(connection)
+        elif event["type"] == "session.update":
+            if connection in appends:
+                await say("input_audio_buffer.speech_started", item_id="i", audio_start_ms=0)
+                await say("input_audio_buffer.speech_stopped", item_id="i", audio_end_ms=900)
+                await say(
+                    "conversation.item.input_audio_transcription.failed",
+                    item_id="i",
+                    error=error,
+                )
+            await say("session.updated", session=SESSION)
+        elif event["type"] == "response.create":
+            whole = {"id": "r", "status": "completed", "metadata": event["response"]["metadata"]}
+            await say("response.created", response=whole)
+            await say("response.output_text.delta", response_id="r", delta="Yes.")
+            await say("response.done", response=whole)
+
+    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
+        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        report = await watch(film, url, WatchOptions(("What?",)), WatchObserver())
+    assert report.error is None
+    assert [(note.seen, note.heard) for note in report.notes] == [("Yes.", [])]
+    assert report.answers[0].text == "Yes."
+    (remark,) = report.to_wire()["remarks"]
+    assert "0:00-0:12 was not written down" in remark
+    assert "too far behind" in remark
+
+
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -310,12 +375,20 @@ def test_text_for_people(fake_server_url: str, film: Path) -> None:
     assert ANSWER in done.stdout
 
 
+def test_a_range_needs_a_question(film: Path) -> None:
+    """Without --ask all of the file would be played."""
+    done = command(str(film), "--from", "0:05")
+    assert done.returncode == 2
+    assert "go with --ask" in " ".join(done.stderr.replace("│", " ").split())
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (("--from", "noon"), "'noon' is no time"),
         (("--from", "0:30"), "nothing from 0:30 to the end: it lasts 0:12"),
         (("--sampler", "luck"), "got 'luck'"),
+        (("--sampler", "scene"), "motion, uniform, changed"),
         (("--webrtc",), "neither --webrtc"),
     ],
 )

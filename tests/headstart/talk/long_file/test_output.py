@@ -1,0 +1,64 @@
+"""headstart.talk.long_file.output: what a file or a server says cannot steer the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+from rich.console import Console
+
+from headstart.talk.long_file.facts import Facts
+from headstart.talk.long_file.hearing import Line
+from headstart.talk.long_file.notes import Note, Sight
+from headstart.talk.long_file.output import JsonWatchOutput, PrettyWatchOutput
+from headstart.talk.long_file.plan import Plan
+from headstart.talk.long_file.watch import Answered, Report
+
+STEERING = "\x1b]0;owned\x07\x1b[2J"
+NO_UTF8 = "\udcff"
+
+
+def report() -> Report:
+    path = Path(f"film{STEERING}{NO_UTF8}.mkv")
+    facts = Facts(path, 60.0, 0.0, sound=1, video=0, width=64, height=36, remarks=(STEERING,))
+    return Report(facts, Plan(0.0, 60.0))
+
+
+def answer() -> Answered:
+    return Answered(f"What?{STEERING}", f"One.{STEERING}\nTwo.{NO_UTF8}", "completed", [], 1.0)
+
+
+def test_no_text_steers_the_terminal() -> None:
+    """Of the file's name, a note, an answer and an error; line breaks of an answer stay."""
+    text = io.StringIO()
+    output = PrettyWatchOutput(Console(file=text, width=100))
+    whole = report()
+    output.planned(whole.facts, whole.plan)
+    note = Note(whole.plan.part(0), f"seen{STEERING}", [Line(1.0, 2.0, f"heard{STEERING}")])
+    note.sights.append(Sight(1.0, f"sight{STEERING}"))
+    whole.notes.append(note)
+    output.noted(note, whole)
+    output.remark(STEERING)
+    output.answered(answer())
+    whole.error = f"lost{STEERING}"
+    output.report(whole)
+    shown = text.getvalue()
+    assert "\x1b" not in shown
+    assert "\x07" not in shown
+    assert shown.encode()
+    for word in ("film", "seen", "heard", "sight", "One.", "\nTwo.", "lost"):
+        assert word in shown
+
+
+def test_json_lines_can_be_written() -> None:
+    """Though a file's name or an answer has no UTF-8."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    output = JsonWatchOutput(stream)
+    whole = report()
+    output.planned(whole.facts, whole.plan)
+    output.answered(answer())
+    stream.seek(0)
+    plan, said = map(json.loads, stream)
+    assert plan["file"].startswith("film\x1b")
+    assert said["answer"].endswith("Two.?")
