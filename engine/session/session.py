@@ -228,7 +228,10 @@ class Session:
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.finish(words)
         self.conversation.ask(utterance.text)
-        self.conversation.look_closer(utterance.text)
+        try:
+            self.conversation.look_closer(utterance.text)
+        except EngineError as error:  # what was said is known all the same
+            self.report(error, about="frame")
         self._emit(utterance.hearing(self.name))
 
     def _resume(self, command: api.Resume) -> None:
