@@ -73,8 +73,8 @@ class EncodeQueue(Generic[Picture]):
         due_ns: int,
         now_ns: int,
     ) -> bool:
-        """Queue a picture. False if its owner has too many already: whoever asked encodes it without
-        help, or asks again."""
+        """Queue a picture. False if its owner has too many already: whoever asked encodes it
+        without help, or asks again."""
         if sum(job.owner == owner for job in self._jobs) >= self.limit:
             return False
         due_ns = min(max(due_ns, now_ns), now_ns + self._max_wait_ns)
