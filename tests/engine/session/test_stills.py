@@ -83,3 +83,19 @@ def test_spoken_words_count_if_the_picture_cannot_be_shown(
     assert [event.code for event in bench.of(api.Failed)] == ["picture_not_encoded"]
     assert [event.text for event in bench.of(api.Heard)] == [QUESTION]
     assert bench.finished().reason is api.FinishReason.STOP
+
+
+def test_a_session_is_restored_without_a_picture_that_cannot_be_encoded(
+    parts: tuple[Bench, FakeStills],
+) -> None:
+    """Its item is reported; all others are there."""
+    bench, stills = parts
+    stills.fails = True
+    picture = api.Item("p1", api.Role.USER, (api.Image(1, 1, b"rgb"),))
+    bench.tell(api.Open("t", "Hi", items=(picture, user_item("u1", "hello"))))
+    bench.run()
+    failed = [(event.session, event.code, event.ref_id) for event in bench.of(api.Failed)]
+    assert failed == [("t", "picture_not_encoded", "p1")]
+    bench.tell(respond(1, "t"))
+    bench.run()
+    assert bench.finished().reason is api.FinishReason.STOP
