@@ -192,8 +192,8 @@ class EncoderThread:
                 for picture in batch:
                     self._encode([picture])
                 return
-            known = isinstance(error, EngineError)
-            batch[0].error = error if known else _not_encoded(batch[0].image)
+            (picture,) = batch
+            picture.error = error if isinstance(error, EngineError) else _not_encoded(picture.image)
         else:
             for picture, features in zip(batch, found, strict=True):
                 picture.features = features

@@ -80,8 +80,10 @@ def test_spoken_words_count_if_the_picture_cannot_be_shown(
     bench.say(words=len(QUESTION.split()))
     bench.tell(end(), respond(1))
     bench.run()
-    assert [event.code for event in bench.of(api.Failed)] == ["picture_not_encoded"]
-    assert [event.text for event in bench.of(api.Heard)] == [QUESTION]
+    failed = [event.code for event in bench.events if isinstance(event, api.Failed)]
+    assert failed == ["picture_not_encoded"]
+    heard = [event.text for event in bench.events if isinstance(event, api.Heard)]
+    assert heard == [QUESTION]
     assert bench.finished().reason is api.FinishReason.STOP
 
 
@@ -94,7 +96,11 @@ def test_a_session_is_restored_without_a_picture_that_cannot_be_encoded(
     picture = api.Item("p1", api.Role.USER, (api.Image(1, 1, b"rgb"),))
     bench.tell(api.Open("t", "Hi", items=(picture, user_item("u1", "hello"))))
     bench.run()
-    failed = [(event.session, event.code, event.ref_id) for event in bench.of(api.Failed)]
+    failed = [
+        (event.session, event.code, event.ref_id)
+        for event in bench.events
+        if isinstance(event, api.Failed)
+    ]
     assert failed == [("t", "picture_not_encoded", "p1")]
     bench.tell(respond(1, "t"))
     bench.run()
