@@ -109,8 +109,7 @@ class Conversation:
         entry = self.entry(item, self._stream)
         if self.only_hears:
             return
-        if any(isinstance(part, api.Image) for part in item.parts):
-            self._stills.shown_in(item.item_id)
+        self._stills.added(item)
         frame = len(self._services.chat.user_open)
         require_fits(entry, self.window.behind(len(self._system)) - frame)
         if entry.role is api.Role.USER:
@@ -169,8 +168,7 @@ class Conversation:
             at = self._index(item_id)
             del self._entries[at]
         self._stills.forget(item_id)
-        left = [entry for entry in self._entries[at:] if entry.item_id != NOTES_ID]
-        self._entries[at:] = left
+        self._entries[at:] = [entry for entry in self._entries[at:] if entry.item_id != NOTES_ID]
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:
         """An item as segments; picture embeddings are interned in `stream`."""

@@ -31,9 +31,10 @@ class Stills:
             self._newest, self._views = picture, {detail: view}
         return view
 
-    def shown_in(self, item_id: str) -> None:
-        """The newest still is part of this item."""
-        self._item_id = item_id
+    def added(self, item: api.Item) -> None:
+        """An item is added to the conversation, its pictures encoded."""
+        if any(isinstance(part, api.Image) for part in item.parts):
+            self._item_id = item.item_id
 
     def forget(self, item_id: str) -> None:
         """An item was removed: a still in it is not shown again."""
