@@ -184,10 +184,12 @@ class Engine:
         """Begin to encode pictures whose turn has come, and which were too many when they came:
         within a step they would hold up all sessions."""
         for session in self.sessions.values():
-            if session.commands and (refused := session.commands.front.refused):
-                waiting = session.commands.front
-                self._begin_encoding(session, waiting, refused)
-                waiting.refused = ()  # once more is enough: there is no other way now
+            waiting = session.commands.front if session.commands else None
+            if waiting is not None and waiting.refused and waiting.is_ready:
+                before = len(waiting.refused)
+                self._begin_encoding(session, waiting, waiting.refused)
+                if len(waiting.refused) == before:
+                    waiting.refused = ()  # there is no other way now
 
     def _open(self, command: api.Open) -> None:
         """Open a session. A name that is open already starts over: the gateway has lost it."""

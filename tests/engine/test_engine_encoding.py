@@ -231,20 +231,20 @@ def test_a_command_that_fails_lets_go_of_its_picture(
 def test_pictures_that_were_too_many_are_encoded_beside_when_their_turn_comes(
     parts: tuple[Bench, FakeEncoder, TimedRunner],
 ) -> None:
-    """Ten frames and a still, of which one may wait: none is encoded within a step, where it would
-    hold up all sessions."""
+    """Ten frames and an item of three pictures, of which one may wait: none is encoded within a
+    step, where it would hold up all sessions."""
     bench, encoder, _ = parts
     encoder.most = 1
     bench.open()
     bench.tell(*(api.Frame("s", number, picture(number)) for number in range(10)))
-    ask(bench, "s", "hello", picture(10))
+    ask(bench, "s", "hello", *(picture(10 + number) for number in range(3)))
     bench.run()
     for _ in range(20):
         bench.now_ns += ENCODE_MS * NS_PER_MS
         bench.run()
     assert answered(bench) == ["s"]
     assert encoder.within == 0
-    assert [image.rgb[0] for image in encoder.released] == list(range(11))
+    assert [image.rgb[0] for image in encoder.released] == list(range(13))
 
 
 def test_a_closed_session_leaves_no_pictures(
