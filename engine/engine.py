@@ -28,12 +28,13 @@ from typing import Protocol
 from headstart.engine import api
 from headstart.engine.chat.accounting import KvAccounting
 from headstart.engine.errors import EngineError, SessionRefused, UnknownSession
-from headstart.engine.interfaces import EncodedPicture, ModelServices
+from headstart.engine.interfaces import ModelServices
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
 from headstart.engine.scheduling.step_log import StepLog, StepWork
+from headstart.engine.session.command_queue import Waiting
 from headstart.engine.session.session import Emit, NewStream, Session
 from headstart.engine.session.utterance import AudioBatch
 
@@ -156,21 +157,39 @@ class Engine:
                 now_ns = self.parts.clock()
                 session = self._session(command.session)
                 waiting = session.commands.push(command, now_ns)
-                waiting.encoding = self._begin_encoding(session, command, waiting.due_ns)
+                self._begin_encoding(session, waiting, _pictures(command))
                 self._admission.touch(command.session, now_ns)
 
     def _begin_encoding(
-        self, session: Session, command: api.Command, due_ns: int
-    ) -> list[EncodedPicture]:
-        """Begin to encode a command's pictures beside the steps."""
-        encoding = self.parts.services.encoding
+        self, session: Session, waiting: Waiting, images: Sequence[api.Image]
+    ) -> None:
+        """Begin to encode pictures of a waiting command beside the steps."""
+        encoding, live = self.parts.services.encoding, isinstance(waiting.command, api.Frame)
+        waiting.refused = ()
         if encoding is None or session.conversation.only_hears:
-            return []
-        images, live = _pictures(command), isinstance(command, api.Frame)
+            return
         if not live and self.parts.services.stills is not None:
-            return []  # how closely they are looked at depends on the words beside them
-        begun = [encoding.begin(image, session.name, due_ns, live=live) for image in images]
-        return [picture for picture in begun if picture is not None]
+            return  # how closely they are looked at depends on the words beside them
+        begun, due_ns = list(waiting.encoding), waiting.due_ns
+        refused: list[api.Image] = []
+        for image in images:
+            picture = encoding.begin(image, session.name, due_ns, live=live)
+            if picture is None:
+                refused.append(image)
+            else:
+                begun.append(picture)
+        waiting.encoding, waiting.refused = begun, refused
+
+    def _try_refused_again(self) -> None:
+        """Begin to encode pictures whose turn has come, and which were too many when they came:
+        within a step they would hold up all sessions."""
+        for session in self.sessions.values():
+            waiting = session.commands.front if session.commands else None
+            if waiting is not None and waiting.refused and waiting.is_ready:
+                before = len(waiting.refused)
+                self._begin_encoding(session, waiting, waiting.refused)
+                if len(waiting.refused) == before:
+                    waiting.refused = ()  # there is no other way now
 
     def _open(self, command: api.Open) -> None:
         """Open a session. A name that is open already starts over: the gateway has lost it."""
@@ -356,6 +375,7 @@ class Engine:
 
     def _ready(self) -> list[Session]:
         """Sessions with a command that can be carried out now."""
+        self._try_refused_again()
         ready = (s for s in self.sessions.values() if s.commands and not s.commands.is_blocked)
         return [session for session in ready if not session.waits_for_reading()]
 

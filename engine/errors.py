@@ -13,6 +13,7 @@
     ├── UnknownSoftToken   a token id has no embedding in its stream          (caller)
     ├── SoftTableFull      a session holds too many embeddings                (client)
     ├── StreamClosed       work for a stream that was closed                  (caller)
+    ├── PictureNotEncoded  the image encoder failed on a picture              (us)
     └── BrokenNumbers      the model gave NaN or infinite logits              (weights or us)
 
 Every error has a `code` (snake_case, sent to the client), its facts as attributes, a full sentence
@@ -138,6 +139,16 @@ class StreamClosed(EngineError):
     def __init__(self, name: str) -> None:
         self.name = name
         super().__init__(f"stream {name!r} is closed")
+
+
+class PictureNotEncoded(EngineError):
+    code = "picture_not_encoded"
+
+    def __init__(self, width: int, height: int) -> None:
+        self.width, self.height = width, height
+        super().__init__(
+            f"a picture of {width} x {height} could not be encoded; the engine's log has the reason"
+        )
 
 
 class BrokenNumbers(EngineError):

@@ -126,7 +126,7 @@ class PictureEncoding(Protocol):
 
     def begin(self, image: Image, owner: str, due_ns: int, *, live: bool) -> EncodedPicture | None:
         """Begin to encode a picture of the session `owner`. None for one that is encoded when it
-        is taken: at once, or because too many wait."""
+        is taken, or because too many of the session wait: it may be begun later."""
         ...
 
     def collect(self) -> None:

@@ -69,7 +69,8 @@ class Image(msgspec.Struct, frozen=True, tag_field="part", tag="image"):
 
     `max_tokens`: the most tokens that a live frame may become (frames that a model encodes together
     share the least of theirs), `MIN_FRAME_TOKENS` to `MAX_FRAME_TOKENS`; 0: no limit. Others fail
-    with `bad_token_budget`. Models that get notes on a picture need fewer anyhow.
+    with `bad_token_budget`. A model's own tokens around a picture, or between its rows, come on
+    top. Models that get notes on a picture need fewer anyhow.
     """
 
     width: int

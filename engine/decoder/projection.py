@@ -45,7 +45,8 @@ class Int8Projection:
             assert self._float is not None
             return self._float(x)
         rows = x.reshape(-1, x.shape[-1]).float().contiguous()
-        y = qlinear(rows, self._packed, self._bias).view(*x.shape[:-1], -1)
+        y = qlinear(rows, self._packed, self._bias)
+        y = y.view(*x.shape[:-1], y.shape[1])  # there may be no rows
         if self._float is None:
             return y
         exact = self._float(x)

@@ -8,7 +8,7 @@ heard meanwhile would be rolled back.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,10 +74,8 @@ class Pooled:
         assert group == 1 or tokens, "a group needs a number of tokens"
         self.base, self._pooling, self._tokens, self._group = base, pooling, tokens, group
         self._per_unit = base.spec.vision.frames_per_unit
-
-    @property
-    def spec(self) -> ModelSpec:
-        return self.base.spec
+        seen = replace(base.spec.vision, frames_per_unit=self._per_unit * group)
+        self.spec: ModelSpec = replace(base.spec, vision=seen)
 
     @property
     def layout(self) -> LayoutRule:

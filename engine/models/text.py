@@ -42,7 +42,7 @@ class NoLayout:
     def image(self, ids: Sequence[int]) -> TokenRuns:
         raise UnsupportedInput("this model", "pictures")
 
-    def unit(self, ids: Sequence[int], columns: int) -> list[int]:
+    def unit(self, ids: Sequence[int], rows: Sequence[int]) -> list[int]:
         raise UnsupportedInput("this model", "pictures")
 
 

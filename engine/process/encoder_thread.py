@@ -4,8 +4,11 @@
 engine waits for `fileno` beside its socket, calls `collect` when it is readable, and then takes the
 picture with `encode_image`, which only has to intern its embeddings.
 
-Bounds: those of the queue. A picture beyond them is encoded when it is taken, within the step. So
-is every picture after the thread has died, which the engine's log reports.
+Bounds: those of the queue, for each session. A picture beyond them is encoded when it is taken,
+within the step. So is every picture after the thread has died, which the engine's log reports.
+
+A picture on which the encoder fails is its session's own fault: the others of its batch are encoded
+without it, and the engine goes on.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from headstart.engine.api import Image
-from headstart.engine.errors import EngineError
+from headstart.engine.errors import EngineError, PictureNotEncoded
 from headstart.engine.interfaces import View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.encode_queue import EncodeQueue
@@ -91,8 +94,13 @@ class EncoderThread:
         """A picture that has been encoded, or, if nobody began to, encoded here."""
         picture = self._pictures.pop(id(image), None)
         if picture is None or picture.given_up or not picture.done:
-            with self._at_work:
-                (features,) = self._encoder.features([image], live=live)
+            try:
+                with self._at_work:
+                    (features,) = self._encoder.features([image], live=live)
+            except EngineError:
+                raise
+            except Exception as error:
+                raise _not_encoded(image) from error
             return self._encoder.view(features, image, stream)
         if picture.error is not None:
             raise picture.error
@@ -179,13 +187,13 @@ class EncoderThread:
             with self._at_work:
                 images = [picture.image for picture in batch]
                 found = self._encoder.features(images, live=batch[0].live)
-        except EngineError as error:
-            for picture in batch:
-                picture.error = error
-        except Exception:  # one picture's fault is not the next one's; the engine tries it again
-            log.exception("a picture could not be encoded")
-            for picture in batch:
-                picture.given_up = True
+        except Exception as error:
+            if len(batch) > 1:  # one picture's fault is not the other ones'
+                for picture in batch:
+                    self._encode([picture])
+                return
+            (picture,) = batch
+            picture.error = error if isinstance(error, EngineError) else _not_encoded(picture.image)
         else:
             for picture, features in zip(batch, found, strict=True):
                 picture.features = features
@@ -196,8 +204,14 @@ class EncoderThread:
         with self._changed:
             while not len(self._queue) and not self._closing:
                 self._changed.wait()
-            self._current = [] if self._closing else self._queue.take()
+            self._current = [] if self._closing else self._queue.take(self._clock())
             return self._current
+
+
+def _not_encoded(image: Image) -> EngineError:
+    """For a fault of the encoder that is being handled, which is logged."""
+    log.exception("a picture of %d x %d could not be encoded", image.width, image.height)
+    return PictureNotEncoded(image.width, image.height)
 
 
 def _lower_priority() -> None:

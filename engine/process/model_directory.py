@@ -224,7 +224,7 @@ def still_encoder(model: StreamModel, config: EngineConfig) -> StillDetails | No
     if config.still_detail == "full":
         return None
     if vision is None or vision.tiled is not None:
-        takes = "takes no pictures" if vision is None else "cuts stills into tiles of a fixed size"
+        takes = "takes no pictures" if vision is None else "takes stills by rules of its own"
         expected = f"full: {model.spec.family} {takes}"
         raise BadSettings("still_detail", expected, config.still_detail)
     # With it comes the reader's runtime, which other model directories do without.

@@ -7,12 +7,14 @@ They are taken by deadline, in batches:
   urgent picture's, and at most `budget_tokens` of them. So an encoder's working memory is bounded
   by one batch, or by one picture that is larger than the budget, which is encoded alone.
 - `together` bounds their number. It follows the time that batches take, if there is a target.
-- No owner starves: a deadline counts from when the picture came, at most `max_wait_ms` later. Of
-  equal deadlines, owners take turns.
+- No owner starves: a deadline counts from when the picture came, at most `max_wait_ms` later, and
+  owners take turns. An owner's next picture counts from when its last one was taken, so whoever
+  sends a thousand at once does not go before one that sends one later.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
@@ -34,11 +36,18 @@ class EncodeJob(Generic[Picture]):
     level: Hashable
     due_ns: int
     number: int  # in order of arrival
-    round: int  # how many pictures its owner had taken or waiting before it
+
+
+@dataclass(frozen=True, slots=True)
+class _Turn:
+    """When an owner's last picture was taken, and the number of that batch."""
+
+    at_ns: int
+    batch: int
 
 
 class EncodeQueue(Generic[Picture]):
-    """The pictures that wait, at most `limit`: `push` refuses those beyond it."""
+    """The pictures that wait, at most `limit` of each owner: `push` refuses those beyond it."""
 
     def __init__(
         self, budget_tokens: int, together: BatchSize, limit: int = 256, max_wait_ms: int = 2_000
@@ -48,6 +57,8 @@ class EncodeQueue(Generic[Picture]):
         self._max_wait_ns = max_wait_ms * NS_PER_MS
         self._jobs: list[EncodeJob[Picture]] = []
         self._numbers = count()
+        self._batches = count()
+        self._turns: dict[str, _Turn] = {}  # of the owners that wait
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -62,20 +73,20 @@ class EncodeQueue(Generic[Picture]):
         due_ns: int,
         now_ns: int,
     ) -> bool:
-        """Queue a picture. False if the queue is full: whoever asked encodes it without help."""
-        if len(self._jobs) >= self.limit:
+        """Queue a picture. False if its owner has too many already: whoever asked encodes it
+        without help, or asks again."""
+        if sum(job.owner == owner for job in self._jobs) >= self.limit:
             return False
         due_ns = min(max(due_ns, now_ns), now_ns + self._max_wait_ns)
-        turn = sum(job.owner == owner for job in self._jobs)
-        job = EncodeJob(picture, owner, tokens, level, due_ns, next(self._numbers), turn)
+        job = EncodeJob(picture, owner, tokens, level, due_ns, next(self._numbers))
         self._jobs.append(job)
         return True
 
-    def take(self) -> list[Picture]:
+    def take(self, now_ns: int) -> list[Picture]:
         """The next batch; empty if nothing waits."""
         if not self._jobs:
             return []
-        ranked = sorted(self._jobs, key=lambda job: (job.due_ns, job.round, job.number))
+        ranked = self._ranked()
         batch, room = [ranked[0]], self.budget_tokens - ranked[0].tokens
         for job in ranked[1:]:
             if len(batch) >= self.together.size:
@@ -83,13 +94,29 @@ class EncodeQueue(Generic[Picture]):
             if job.level == batch[0].level and job.tokens <= room:
                 batch.append(job)
                 room -= job.tokens
-        self._jobs = [job for job in self._jobs if job not in batch]
+        taken = {job.number for job in batch}
+        self._jobs = [job for job in self._jobs if job.number not in taken]
+        turn, waiting = _Turn(now_ns, next(self._batches)), {job.owner for job in self._jobs}
+        self._turns.update((job.owner, turn) for job in batch)
+        self._turns = {owner: turn for owner, turn in self._turns.items() if owner in waiting}
         return [job.picture for job in batch]
+
+    def _ranked(self) -> list[EncodeJob[Picture]]:
+        """All jobs: the most urgent one of each owner, then the second ones, and so on."""
+        ranked: list[tuple[int, int, int, int, EncodeJob[Picture]]] = []
+        before: Counter[str] = Counter()
+        for job in sorted(self._jobs, key=lambda job: (job.due_ns, job.number)):
+            last = self._turns.get(job.owner, _Turn(job.due_ns, -1))
+            due_ns = max(job.due_ns, last.at_ns)
+            ranked.append((before[job.owner], due_ns, last.batch, job.number, job))
+            before[job.owner] += 1
+        return [job for *_, job in sorted(ranked, key=lambda rank: rank[:-1])]
 
     def forget(self, owner: str) -> list[Picture]:
         """Remove and return the pictures of `owner`."""
         gone = [job.picture for job in self._jobs if job.owner == owner]
         self._jobs = [job for job in self._jobs if job.owner != owner]
+        self._turns.pop(owner, None)
         return gone
 
     def clear(self) -> list[Picture]:

@@ -47,11 +47,13 @@ class Encoding(Protocol):
 
 @dataclass(slots=True)
 class Waiting:
-    """A waiting command, its deadline, and the encoding of its pictures."""
+    """A waiting command, its deadline, and the encoding of its pictures. `refused`: those of them
+    that nobody encodes yet."""
 
     command: api.Command
     due_ns: int
     encoding: Sequence[Encoding] = ()
+    refused: Sequence[api.Image] = ()
 
     @property
     def is_ready(self) -> bool:
@@ -110,8 +112,8 @@ class CommandQueue:
         """Index of the command to carry out next; None: nothing can be done before a picture is
         encoded, or nothing waits."""
         for index, waiting in enumerate(self._waiting):
-            if waiting.is_ready:
-                return index if not index or isinstance(waiting.command, api.Audio) else None
+            if waiting.is_ready and (not index or isinstance(waiting.command, api.Audio)):
+                return index
             if not isinstance(waiting.command, api.Frame):
                 return None
         return None
@@ -120,6 +122,11 @@ class CommandQueue:
     def is_blocked(self) -> bool:
         """Whether all that waits, if anything, has to wait for pictures."""
         return bool(self._waiting) and self._next_index() is None
+
+    @property
+    def front(self) -> Waiting:
+        """The oldest command that waits; there must be one."""
+        return self._waiting[0]
 
     @property
     def next(self) -> api.Command | None:

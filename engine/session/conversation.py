@@ -109,6 +109,7 @@ class Conversation:
         entry = self.entry(item, self._stream)
         if self.only_hears:
             return
+        self._stills.added(item)
         frame = len(self._services.chat.user_open)
         require_fits(entry, self.window.behind(len(self._system)) - frame)
         if entry.role is api.Role.USER:
@@ -166,8 +167,8 @@ class Conversation:
         else:
             at = self._index(item_id)
             del self._entries[at]
-        left = [entry for entry in self._entries[at:] if entry.item_id != NOTES_ID]
-        self._entries[at:] = left
+        self._stills.forget(item_id)
+        self._entries[at:] = [entry for entry in self._entries[at:] if entry.item_id != NOTES_ID]
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:
         """An item as segments; picture embeddings are interned in `stream`."""

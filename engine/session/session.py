@@ -16,7 +16,7 @@ import numpy as np
 from headstart.engine import api
 from headstart.engine.chat.context_window import ContextWindow, Prompt
 from headstart.engine.chat.render import Modality, RenderedPrompt, count
-from headstart.engine.errors import ContextFull, EngineError
+from headstart.engine.errors import ContextFull, EngineError, PictureNotEncoded
 from headstart.engine.interfaces import ModelServices, Pcm, Recognition
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Reconciled, Stream
@@ -129,7 +129,8 @@ class Session:
         for item in command.items:
             try:
                 self.conversation.add(item, None)
-            except ContextFull as error:  # the window was larger when this was said
+            except (ContextFull, PictureNotEncoded) as error:
+                # The window was larger when this was said, or another encoder saw it.
                 self.report(error, about="add_item", ref_id=item.item_id)
         self._sync_stream()
 
@@ -228,7 +229,10 @@ class Session:
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.finish(words)
         self.conversation.ask(utterance.text)
-        self.conversation.look_closer(utterance.text)
+        try:
+            self.conversation.look_closer(utterance.text)
+        except EngineError as error:  # what was said is known all the same
+            self.report(error, about="frame")
         self._emit(utterance.hearing(self.name))
 
     def _resume(self, command: api.Resume) -> None:

@@ -17,6 +17,7 @@ class Stills:
     def __init__(self, encoder: StillEncoder | None, plain: ImageEncoder, stream: Stream) -> None:
         self._encoder, self._plain, self._stream = encoder, plain, stream
         self._newest: api.Image | None = None  # kept if a question may need more of it
+        self._item_id = ""  # of that still
         self._views: dict[Detail, View] = {}  # of that still, as far as it was shown
 
     def view(self, picture: api.Image, stream: Stream, words: Sequence[str]) -> View:
@@ -29,6 +30,16 @@ class Stills:
         if stream is self._stream:
             self._newest, self._views = picture, {detail: view}
         return view
+
+    def added(self, item: api.Item) -> None:
+        """An item is added to the conversation, its pictures encoded."""
+        if any(isinstance(part, api.Image) for part in item.parts):
+            self._item_id = item.item_id
+
+    def forget(self, item_id: str) -> None:
+        """An item was removed: a still in it is not shown again."""
+        if item_id == self._item_id:
+            self._newest, self._views = None, {}
 
     def closer(self, question: str, held: Collection[tuple[int, ...]]) -> View | None:
         """The newest still once more, if a question needs a higher resolution than is among the

@@ -26,6 +26,7 @@ from headstart.engine.interfaces import (
     Pcm,
     PictureEncoding,
     PictureReader,
+    StillEncoder,
     Thinning,
     View,
 )
@@ -223,6 +224,7 @@ class Bench:
         image_encoder: ImageEncoder | None = None,
         encoding: PictureEncoding | None = None,
         thinning: Thinning | None = None,
+        stills: StillEncoder | None = None,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
@@ -246,6 +248,7 @@ class Bench:
             reader=reader,
             encoding=encoding,
             thinning=thinning,
+            stills=stills,
         )
         self.engine = Engine(
             EngineParts(

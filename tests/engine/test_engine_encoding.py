@@ -37,6 +37,7 @@ class FakeEncoder:
     def __init__(self, *, beside: bool) -> None:
         self.bench: Bench
         self.beside = beside
+        self.most = 1_000  # pictures that may wait
         self.waiting: list[Encoded] = []
         self.within = 0  # pictures that were encoded in a step
         self.released: list[api.Image] = []
@@ -54,7 +55,7 @@ class FakeEncoder:
         return View(ids, f"picture {image.rgb[0]}", str(image.rgb[0]))
 
     def begin(self, image: api.Image, owner: str, due_ns: int, *, live: bool) -> Encoded | None:
-        if not self.beside:
+        if not self.beside or len(self.waiting) >= self.most:
             return None
         self._busy_until_ns = max(self._busy_until_ns, self.bench.now_ns)
         self.waiting.append(Encoded(image, owner, live=live))
@@ -225,6 +226,25 @@ def test_a_command_that_fails_lets_go_of_its_picture(
     ask(bench, "s", "hello")
     bench.run()
     assert bench.finished().reason is api.FinishReason.STOP
+
+
+def test_pictures_that_were_too_many_are_encoded_beside_when_their_turn_comes(
+    parts: tuple[Bench, FakeEncoder, TimedRunner],
+) -> None:
+    """Ten frames and an item of three pictures, of which one may wait: none is encoded within a
+    step, where it would hold up all sessions."""
+    bench, encoder, _ = parts
+    encoder.most = 1
+    bench.open()
+    bench.tell(*(api.Frame("s", number, picture(number)) for number in range(10)))
+    ask(bench, "s", "hello", *(picture(10 + number) for number in range(3)))
+    bench.run()
+    for _ in range(20):
+        bench.now_ns += ENCODE_MS * NS_PER_MS
+        bench.run()
+    assert answered(bench) == ["s"]
+    assert encoder.within == 0
+    assert [image.rgb[0] for image in encoder.released] == list(range(13))
 
 
 def test_a_closed_session_leaves_no_pictures(

@@ -20,6 +20,7 @@ EXAMPLES: tuple[EngineError, ...] = (
     errors.UnknownSoftToken(77),
     errors.SoftTableFull(8, 9),
     errors.StreamClosed("s"),
+    errors.PictureNotEncoded(640, 480),
     errors.BrokenNumbers("logits", float("nan")),
 )
 

@@ -26,6 +26,8 @@ Cell = tuple[int, int]  # row, column
 # Merging is repeated until few enough tokens are left. A round that merges many at a time merges
 # pairs that are less alike (measured in docs/video.md).
 _ROUND_SHARE = 8
+# Cosine of tokens that differ by rounding only, as all tokens of a dark picture do.
+_EQUAL = 1 - 1e-5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,7 +87,9 @@ def merge_similar(vectors: Tensor, max_tokens: int, round_share: int = _ROUND_SH
     """Merge [n, hidden] into at most `max_tokens`, at least one; each is the mean of its tokens.
 
     In each round tokens pair up that are each other's most similar one (by cosine), and the best
-    pairs are merged, at most 1 / `round_share` of the tokens; the later one of a pair stays.
+    pairs are merged, at most 1 / `round_share` of the tokens; the later one of a pair stays. Equal
+    tokens pair up in order: of many that are equal, hardly any two would be each other's most
+    similar one.
     """
     count = len(vectors)
     owner = kept = torch.arange(count)
@@ -101,6 +105,10 @@ def merge_similar(vectors: Tensor, max_tokens: int, round_share: int = _ROUND_SH
         own = torch.arange(len(left))
         pairs = own[(other[other] == own) & (own < other)]
         most = min(len(left) - max(max_tokens, 1), max(len(left) // round_share, 1))
+        if len(pairs) < most:
+            first, second = _equal_pairs(alike)
+            if len(first) > len(pairs):
+                pairs, other[first] = first, second
         source = pairs[best[pairs].argsort(descending=True, stable=True)[:most]]
         target = other[source]
         total = sizes[source] + sizes[target]
@@ -124,6 +132,19 @@ def _compare(alike: Tensor, units: Tensor, rows: Tensor) -> None:
     alike[:, rows] = alike[rows].T
     alike[rows[:, None], rows] = torch.minimum(*_both(alike[rows[:, None], rows]))
     alike.fill_diagonal_(-torch.inf)
+
+
+def _equal_pairs(alike: Tensor) -> tuple[Tensor, Tensor]:
+    """Pairs of tokens that are equal but for rounding: the earlier ones, and the later ones."""
+    equal = alike >= _EQUAL
+    own = torch.arange(len(alike))
+    group = torch.where(equal.any(dim=1), torch.minimum(equal.int().argmax(dim=1), own), own)
+    ordered, order = group.sort(stable=True)
+    starts = torch.ones(len(own), dtype=torch.bool)
+    starts[1:] = ordered[1:] != ordered[:-1]
+    place = own - torch.where(starts, own, 0).cummax(0).values  # within its group
+    second = own[place % 2 == 1]
+    return order[second - 1], order[second]
 
 
 def _both(square: Tensor) -> tuple[Tensor, Tensor]:

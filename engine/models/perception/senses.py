@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -97,10 +98,11 @@ class ModelImageEncoder:
         seen = self._model.spec.vision
         if seen is None:
             return 1, (0, 0)
-        pixels = image.width * image.height
+        pixels = max(image.width * image.height, 1)
         if live or seen.tiled is None:
-            pixels = min(max(pixels, seen.min_pixels), seen.max_pixels)
-            tokens = pixels // seen.side_px**2
+            scale = math.sqrt(min(max(pixels, seen.min_pixels), seen.max_pixels) / pixels)
+            sides = (image.width, image.height)
+            tokens = math.prod(math.ceil(side * scale / seen.side_px) for side in sides)
         else:
             cells = min(pixels, seen.tiled.max_pixels) // seen.tiled.cell_pixels
             tokens = cells * seen.tiled.cell_tokens + seen.tiled.fixed_tokens

@@ -96,3 +96,12 @@ def test_a_thread_may_leave_the_pool_to_others() -> None:
     assert torch.equal(found[0][1], wanted)
     assert threads() == torch.get_num_threads() or threads() >= 1
     assert "native" in BACKENDS
+
+
+def test_no_rows_give_no_rows() -> None:
+    """As with float weights."""
+    with int8_projections() as made:
+        ours = projection(torch.randn(64, 32))
+    calibrate(made, lambda: None)
+    assert made[0].is_int8
+    assert ours(torch.empty(2, 0, 32)).shape == (2, 0, 64)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from headstart.engine import api
 from headstart.engine.chat.render import Modality
 from headstart.engine.config import EngineConfig
 from headstart.engine.errors import BadSettings, BadWeights
@@ -27,6 +28,7 @@ from headstart.engine.models.perception.pooling import (
     SimilarityMerging,
 )
 from headstart.engine.models.perception.query_pooling import PoolerSizes
+from headstart.engine.models.perception.senses import ModelImageEncoder
 from headstart.engine.models.pooled import Pooled, pooled
 from tests.engine.models import twins
 from tests.engine.models.omni_twin import tiny_twin, write_directory
@@ -37,6 +39,7 @@ from tests.engine.models.rig import Rig
 BASES: dict[str, Callable[[Path], Path]] = {
     "qwen2_vl": lambda folder: twins.save(twins.qwen2_vl(), folder),
     "llava_onevision": lambda folder: twins.save(twins.llava_onevision(), folder),
+    "pixtral": lambda folder: twins.save(twins.pixtral(), folder),
     "qwen2_5_omni": lambda folder: write_directory(tiny_twin(), folder),
 }
 
@@ -174,13 +177,13 @@ def test_a_group_has_the_time_of_its_last_frame(tmp_path: Path) -> None:
     """TMRoPE: two ids apart for every pair of frames; in groups of two pairs, every second one."""
     base = load(BASES["qwen2_5_omni"](tmp_path), Loading(torch.float64))
     frames = camera(random.Random(0), 8, 2.0)
-    times: list[set[Any]] = [
-        {at[0] for content, *at in tokens_of(model, frames) if isinstance(content, bytes)}
+    times = [
+        {at for content, at, *_ in tokens_of(model, frames) if isinstance(content, bytes)}
         for model in (base, Pooled(base, MERGING, 4, 2))
     ]
-    every = sorted(times[0])
+    every = sorted(at for at in times[0] if isinstance(at, int))
     assert len(every) == 4
-    assert sorted(times[1]) == every[1::2]
+    assert times[1] == set(every[1::2])
 
 
 def test_the_least_budget_of_a_unit_counts(tmp_path: Path) -> None:
@@ -200,6 +203,46 @@ def test_the_least_budget_of_a_unit_counts(tmp_path: Path) -> None:
     for frame in frames[:3]:  # one by one, the budgets wait with their frames
         _, state = Pooled(base, MERGING).encode_frames([frame], state, False)
     assert state.budgets == (0,)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_frames_of_different_sessions_are_never_pooled_together(tmp_path: Path, group: int) -> None:
+    """A batch of an encoder holds pictures of several sessions. A model that makes units of single
+    frames stacks them, but for groups."""
+    base = load(BASES["llava_onevision"](tmp_path), Loading(torch.float64))
+    encoder = ModelImageEncoder(Pooled(base, MERGING, 16, group), base)
+    rng = np.random.default_rng(0)
+    images = [
+        api.Image(70, 70, rng.integers(0, 256, 3 * 70 * 70, dtype=np.uint8).tobytes())
+        for _ in range(4)
+    ]
+    together = encoder.features(images, live=True)
+    alone = [encoder.features([image], live=True)[0] for image in images]
+    for one, other in zip(together, alone, strict=True):
+        ((_, found),), ((_, wanted),) = one.units, other.units
+        assert torch.allclose(found, wanted)
+
+
+FRAMES = [(1, 700), (700, 1), (3, 5_000), (200, 300)]
+
+
+@pytest.mark.parametrize(
+    ("family", "sides"),
+    [("pixtral", sides) for sides in FRAMES]
+    + [("qwen2_vl", sides) for sides in (*FRAMES, (900, 1_000))],
+)
+def test_an_encoder_knows_about_how_large_a_frame_becomes(
+    tmp_path: Path, family: str, sides: tuple[int, int]
+) -> None:
+    """Narrow ones too: the memory of a batch is bounded by this. Row ends come on top."""
+    base = load(twins.save(getattr(twins, family)(), tmp_path), Loading(torch.float32))
+    width, height = sides
+    image = api.Image(width, height, bytes(3 * width * height))
+    encoder = ModelImageEncoder(base)
+    tokens, _ = encoder.size(image, live=True)
+    cells = sum(len(vectors) for _, vectors in encoder.features([image], live=True)[0].units)
+    assert tokens >= cells / 2
+    assert tokens <= 2 * cells or max(sides) > 1_024  # Pixtral makes those smaller
 
 
 def lengths(model: StreamModel, frames: Sequence[VideoFrame]) -> list[int]:

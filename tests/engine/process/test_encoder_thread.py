@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from headstart.engine import api
-from headstart.engine.errors import BadSettings
+from headstart.engine.errors import BadSettings, EngineError, PictureNotEncoded
 from headstart.engine.interfaces import View
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.token_stream import Stream
@@ -45,8 +45,8 @@ class SlowEncoder:
         for image in images:
             if image.rgb[0] == 200:
                 raise BadSettings("picture", "another one", 200)
-            if image.rgb[0] == 201 and threading.current_thread().name == "encoder":
-                raise ValueError("only here")
+            if image.rgb[0] == 201:
+                raise ValueError("an odd size")
             if image.rgb[0] == 202:
                 raise SystemExit
         return [image.rgb[0] for image in images]
@@ -130,16 +130,42 @@ def test_what_is_too_much_is_encoded_within_the_step(rig: Rig) -> None:
 
 
 def test_a_fault_is_its_pictures_own(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
-    """A named error reaches the command that brought the picture; another one is logged, and the
-    picture is tried again within the step; the next picture is encoded there."""
+    """A named error reaches the command that brought the picture; so does another one, which is
+    logged too; the next picture is encoded."""
     images = [picture(look, width) for look, width in ((200, 1), (201, 2), (3, 3))]
     rig.encoder.may.release(100)
     rig.until_done(*[rig.begin(image) for image in images])
     with pytest.raises(BadSettings):
         rig.thread.encode_image(images[0], rig.stream)
-    assert rig.thread.encode_image(images[1], rig.stream).text == "201"
+    with pytest.raises(PictureNotEncoded, match="2 x 1"):
+        rig.thread.encode_image(images[1], rig.stream)
     assert "could not be encoded" in caplog.text
+    assert "an odd size" in caplog.text
     assert rig.thread.encode_image(images[2], rig.stream).text == "3"
+
+
+@pytest.mark.parametrize(("look", "kind"), [(200, BadSettings), (201, PictureNotEncoded)])
+def test_others_of_a_batch_are_encoded_without_a_bad_picture(
+    rig: Rig, look: int, kind: type[EngineError]
+) -> None:
+    """They belong to other sessions, which do not notice."""
+    images = [picture(1, width=2), picture(2), picture(look), picture(4)]
+    begun = [rig.begin(images[0])]
+    rig.until_at_work()
+    begun += [rig.begin(image, owner) for image, owner in zip(images[1:], "tuv", strict=True)]
+    rig.encoder.may.release(100)
+    rig.until_done(*begun)
+    assert rig.encoder.batches[1:] == [[2, look, 4], [2], [look], [4]]
+    for image in (images[1], images[3]):
+        assert rig.thread.encode_image(image, rig.stream).text == str(image.rgb[0])
+    with pytest.raises(kind):
+        rig.thread.encode_image(images[2], rig.stream)
+
+
+def test_a_fault_within_a_step_has_a_name_too(rig: Rig) -> None:
+    """So the engine reports it to the session, and does not end."""
+    with pytest.raises(PictureNotEncoded, match="2 x 1"):
+        rig.thread.encode_image(picture(201, width=2), rig.stream)
 
 
 def test_without_the_thread_pictures_are_encoded_within_the_step(

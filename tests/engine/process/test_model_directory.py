@@ -338,7 +338,7 @@ def test_tiles_have_one_resolution(tmp_path: Path) -> None:
     config = EngineConfig(model=str(tmp_path), kv_pool_bytes=1 << 22, still_detail="asked")
     source = source_of(config)
     assert source is not None
-    with pytest.raises(BadSettings, match="llava_onevision cuts stills into tiles"):
+    with pytest.raises(BadSettings, match="llava_onevision takes stills by rules of its own"):
         assemble_source(source, config, lambda event: None, lambda *told: None)
 
 

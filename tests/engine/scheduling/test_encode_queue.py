@@ -39,9 +39,9 @@ def test_the_most_urgent_one_leads_and_its_level_follows() -> None:
     push(waiting, "b1", level="low", due_ms=3)
     push(waiting, "c1", level="high", due_ms=2)
     push(waiting, "d1", level="high", due_ms=9)
-    assert waiting.take() == ["c1", "a1", "d1"]
-    assert waiting.take() == ["b1"]
-    assert waiting.take() == []
+    assert waiting.take(0) == ["c1", "a1", "d1"]
+    assert waiting.take(0) == ["b1"]
+    assert waiting.take(0) == []
 
 
 def test_a_batch_is_within_the_budget_or_one_picture() -> None:
@@ -51,9 +51,9 @@ def test_a_batch_is_within_the_budget_or_one_picture() -> None:
     push(waiting, "b1", tokens=100, due_ms=2)
     push(waiting, "c1", tokens=50, due_ms=3)
     push(waiting, "d1", tokens=4_000, due_ms=4)
-    assert waiting.take() == ["a1", "c1"]
-    assert waiting.take() == ["b1"]
-    assert waiting.take() == ["d1"]
+    assert waiting.take(0) == ["a1", "c1"]
+    assert waiting.take(0) == ["b1"]
+    assert waiting.take(0) == ["d1"]
 
 
 def test_owners_take_turns() -> None:
@@ -62,7 +62,22 @@ def test_owners_take_turns() -> None:
     for number in range(3):
         push(waiting, f"a{number}")
     push(waiting, "b0")
-    assert [waiting.take()[0] for _ in range(4)] == ["a0", "b0", "a1", "a2"]
+    assert [waiting.take(0)[0] for _ in range(4)] == ["a0", "b0", "a1", "a2"]
+
+
+def test_a_flood_does_not_go_before_one_picture_that_comes_later() -> None:
+    """A thousand pictures of one owner delay a later one of another by what is being encoded and
+    one batch more; the flood goes on between the others' pictures."""
+    waiting = queue(together=1, limit=1_000)
+    for number in range(1_000):
+        push(waiting, f"a{number}")
+    assert waiting.take(0) == ["a0"]
+    push(waiting, "b0", due_ms=10, now_ms=10)
+    push(waiting, "b1", due_ms=10, now_ms=10)
+    assert waiting.take(300 * NS_PER_MS) == ["a1"]
+    push(waiting, "c0", due_ms=310, now_ms=310)
+    taken = [waiting.take(at_ms * NS_PER_MS)[0] for at_ms in (600, 900, 1_200, 1_500, 1_800)]
+    assert taken == ["b0", "a2", "c0", "b1", "a3"]
 
 
 def test_a_late_deadline_waits_no_longer_than_the_bound() -> None:
@@ -71,18 +86,19 @@ def test_a_late_deadline_waits_no_longer_than_the_bound() -> None:
     push(waiting, "a1", due_ms=3_600_000)
     push(waiting, "b1", due_ms=1_900, now_ms=1_900)
     push(waiting, "c1", due_ms=2_100, now_ms=2_100)
-    assert [waiting.take()[0] for _ in range(3)] == ["b1", "a1", "c1"]
+    assert [waiting.take(0)[0] for _ in range(3)] == ["b1", "a1", "c1"]
 
 
 def test_what_is_full_refuses() -> None:
-    """And takes pictures again when some have gone, or their owner has."""
+    """Pictures of one owner, not those of others; and takes them again when some have gone."""
     waiting = queue(limit=2)
     assert push(waiting, "a1")
     assert push(waiting, "a2")
-    assert not push(waiting, "b1")
-    assert waiting.forget("a") == ["a1", "a2"]
+    assert not push(waiting, "a3")
     assert push(waiting, "b1")
-    assert waiting.clear() == ["b1"]
+    assert waiting.forget("a") == ["a1", "a2"]
+    assert push(waiting, "a3")
+    assert waiting.clear() == ["b1", "a3"]
     assert len(waiting) == 0
 
 
@@ -102,7 +118,7 @@ def test_every_picture_is_taken_once(
         known[f"{owner}{number}"] = (tokens, level)
         assert push(waiting, f"{owner}{number}", tokens, level, due_ms)
     taken: list[str] = []
-    while batch := waiting.take():
+    while batch := waiting.take(0):
         assert len({known[name][1] for name in batch}) == 1
         assert len(batch) <= together
         assert len(batch) == 1 or sum(known[name][0] for name in batch) <= budget

@@ -135,3 +135,25 @@ def test_pictures_that_wait_are_bounded_by_their_bytes(monkeypatch: pytest.Monke
     assert inbox.picture_bytes == 9
     inbox.pop()
     assert inbox.picture_bytes == 0
+
+
+class Encoding:
+    def __init__(self, *, done: bool) -> None:
+        self.done = done
+
+
+def test_sound_goes_past_frames_whichever_is_ready() -> None:
+    """The second frame is encoded, or is not encoded beside the steps at all; the first is not.
+    Both stay in order, and what ends the turn waits."""
+    inbox = CommandQueue("s")
+    frames = [api.Frame("s", number, api.Image(1, 1, b"rgb")) for number in range(2)]
+    first, second = (inbox.push(frame, 0) for frame in frames)
+    first.encoding, second.encoding = [Encoding(done=False)], [Encoding(done=True)]
+    inbox.push(chunk(0), 0)
+    inbox.push(api.EndSpeech("s", REF, CHUNK_SAMPLES), 0)
+    assert inbox.next_is_audio
+    assert numbers(inbox.pop_audio(0)) == [0]
+    assert inbox.is_blocked
+    first.encoding = [Encoding(done=True)]
+    assert [inbox.pop(), inbox.pop()] == frames
+    assert isinstance(inbox.pop(), api.EndSpeech)

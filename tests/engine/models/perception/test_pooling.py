@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from headstart.engine.models.perception import pooling
 from headstart.engine.models.perception.pooling import (
     Embedded,
     MeanPooling,
@@ -78,6 +79,36 @@ def test_equal_tokens_merge_without_a_loss() -> None:
     which = torch.tensor([0, 0, 1, 1, 0, 2, 2, 2, 1, 0, 1, 2])
     merged = merge_similar(colours[which], 3)
     assert (merged.vectors[merged.owner] - colours[which]).abs().max() < 1e-12
+
+
+LOOKS = {  # which of two pictures a cell looks like
+    "dark": [0] * 256,
+    "chequered": [0, 1] * 128,
+    "half": [0] * 128 + [1] * 128,
+}
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_picture_of_equal_tokens_takes_no_more_rounds(
+    look: str, noise: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A covered camera: an eighth of the tokens goes in each round, as with any picture, whether or
+    not they differ by rounding. The last cell stays."""
+    rounds: list[int] = []
+    compare = pooling._compare
+
+    def counted(alike: Tensor, units: Tensor, rows: Tensor) -> None:
+        rounds.append(len(units))
+        compare(alike, units, rows)
+
+    monkeypatch.setattr(pooling, "_compare", counted)
+    seeded = torch.Generator().manual_seed(0)
+    vectors = torch.randn(2, 64, generator=seeded)[torch.tensor(LOOKS[look])]
+    merged = merge_similar(vectors + noise * torch.randn(256, 64, generator=seeded), 16)
+    assert len(rounds) < 30
+    assert int(merged.kept[-1]) == 255
+    assert torch.allclose(merged.vectors[merged.owner], vectors, atol=1e-4)
 
 
 def test_groups_of_frames_merge_across_time() -> None:
