@@ -7,6 +7,7 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 WIDTH, LEFT, TOP, BAR, GAP = 640, 120, 64, 9, 12
+TITLE = "Share of what 64 uniform frames take; bands: the thesis"
 BARS = {"ttft_share": ("time to the first token", "#1f77b4"), "kv_share": ("K/V", "#d62728")}
 
 
@@ -20,7 +21,7 @@ def svg(rows: Sequence[dict[str, Any]], thesis: Mapping[str, tuple[float, float]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>',
         '<rect width="100%" height="100%" fill="#ffffff"/>',
-        '<text x="12" y="18" font-weight="bold">Share of what 64 uniform frames take; bands: the thesis</text>',
+        f'<text x="12" y="18" font-weight="bold">{TITLE}</text>',
     ]
     for number, (key, (title, colour)) in enumerate(BARS.items()):
         x = 390 + 170 * number
