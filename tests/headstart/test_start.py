@@ -44,7 +44,7 @@ def interrupted(until: str, *arguments: str) -> str:
 @pytest.mark.parametrize(
     ("until", "arguments"),
     [
-        ("inspect", SERVE),  # typer is on its way
+        ("typer.colors", SERVE),  # typer is on its way
         ("headstart.gateway.errors", SERVE),
         ("pydantic", SERVE),
         ("uvicorn", SERVE),
