@@ -15,9 +15,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from headstart.talk.long_file.hearing import Line
 from headstart.talk.long_file.link import Event
 from headstart.talk.long_file.plan import Part, clock
+from headstart.talk.long_file.transcription import Line
 
 K1, B = 1.2, 0.5
 NAMED_BONUS = 100.0

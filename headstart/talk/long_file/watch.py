@@ -1,6 +1,6 @@
 """Looks at a recording part by part, and answers questions about it.
 
-    reader (a thread) ─▶ ears: lines ─▶ mind: summary ─▶ note ─▶ … ─▶ answers
+    reader (a thread) ─▶ transcription: lines ─▶ model: summary ─▶ note ─▶ … ─▶ answers
     └─── part k + 1 is read and heard ───┘  └ while part k is summarised ┘
 
 Held in memory: at most three parts, and the notes. The work is bounded by the plan; a file that
@@ -22,26 +22,26 @@ from typing import Any
 from headstart.client_key import NO_KEY
 from headstart.gateway.errors import ServerRefused, TalkError
 from headstart.gateway.runtime import tasks
-from headstart.talk.long_file import hearing, notes, thinking, wording
+from headstart.talk.long_file import notes, out_of_band, transcription, wording
 from headstart.talk.long_file.choice import PICTURES, ByMotion, Candidate, Chooser, thin
 from headstart.talk.long_file.facts import Facts, NothingToSee, look, within
-from headstart.talk.long_file.hearing import Ears, Line
 from headstart.talk.long_file.link import Event, Link, session_url
 from headstart.talk.long_file.notes import Digest, Note, Sight
+from headstart.talk.long_file.out_of_band import AnswerFailed, OutOfBandAnswers
 from headstart.talk.long_file.plan import OVERLAP_S, PART_S, Plan, clock
 from headstart.talk.long_file.reader import Lost, Material, read
-from headstart.talk.long_file.seat import RETRY_FOR_S, Seat
-from headstart.talk.long_file.thinking import AnswerFailed, Mind
+from headstart.talk.long_file.retried_session import RETRY_FOR_S, RetriedSession
+from headstart.talk.long_file.transcription import Line, Transcription
 
 ROOM_CHARS = 6000
 """How much of the notes is read for one answer: some 1,500 tokens."""
 ROOM_CHARS_MIN = 500
-GLANCE_TOKENS = 32
+LABEL_TOKENS = 32
 """A model that reads fewer tokens of a picture sees one thing in it (`small`: its label). It is
 shown one picture at a time, reads no earlier summaries, which it would repeat, and fewer notes."""
-GLANCES = 4
+LABELLED_PICTURES = 4
 """Pictures of a part that such a model is shown."""
-GLANCE_ROOM_CHARS = 2400
+LABEL_ROOM_CHARS = 2400
 DIGESTS_SHARE = 1 / 3
 DIGESTS_AT_ONCE = 4
 
@@ -221,24 +221,30 @@ class _Watcher:
         self._undigested: list[Note] = []
         self._room_chars = options.room_chars
         self._cannot_hear = False
-        self._glances: bool | None = None  # not known before the first picture
+        self._sees_labels: bool | None = None  # not known before the first picture
         key, away, retry_s = options.api_key, observer.away, options.retry_for_s
-        ears_url = session_url(url, options.model, hearing.KIND)
-        self._ears: Seat[Ears] = Seat(
-            ears_url, key, Ears, hearing.SESSION, hearing.GATEWAY, away, retry_s
+        transcription_url = session_url(url, options.model, transcription.KIND)
+        self._transcription: RetriedSession[Transcription] = RetriedSession(
+            transcription_url,
+            key,
+            Transcription,
+            transcription.SESSION,
+            transcription.GATEWAY,
+            away,
+            retry_s,
         )
-        self._mind: Seat[Mind] = Seat(
+        self._model: RetriedSession[OutOfBandAnswers] = RetriedSession(
             session_url(url, options.model),
             key,
-            Mind,
-            thinking.session(wording.INSTRUCTIONS),
-            thinking.GATEWAY,
+            OutOfBandAnswers,
+            out_of_band.session(wording.INSTRUCTIONS),
+            out_of_band.GATEWAY,
             away,
             retry_s,
         )
 
     async def close(self) -> None:
-        await asyncio.gather(self._ears.close(), self._mind.close())
+        await asyncio.gather(self._transcription.close(), self._model.close())
 
     async def run(self) -> None:
         """Parts, then answers."""
@@ -254,7 +260,7 @@ class _Watcher:
             if not report.notes:
                 raise
             report.error = str(error)
-        report.model = self._mind.model
+        report.model = self._model.model
         report.took_s = time.monotonic() - self._began_s
 
     async def _unless(self, stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
@@ -306,14 +312,14 @@ class _Watcher:
         self._observer.doing("hears", material.part.index)
         reason: str | None = None
 
-        async def work(link: Link, ears: Ears) -> list[Line]:
+        async def work(link: Link, heard: Transcription) -> list[Line]:
             nonlocal reason
-            lines = await ears.hear(link, material.part, material.pcm)
-            reason = ears.cannot
+            lines = await heard.hear(link, material.part, material.pcm)
+            reason = heard.cannot
             return lines
 
         try:
-            lines = await self._ears.use(work)
+            lines = await self._transcription.use(work)
         except ServerRefused as refused:
             lines, reason = [], str(refused)
         except AnswerFailed as failed:
@@ -351,28 +357,30 @@ class _Watcher:
     async def _look(self, note: Note, material: Material, sound: bytes) -> None:
         """Let the model see a part, in the way that suits it. Raises `AnswerFailed`."""
         pictures = material.pictures
-        if pictures and self._glances is None:
+        if pictures and self._sees_labels is None:
             said = await self._ask(wording.sight_message(pictures[0]), wording.SIGHT_TOKENS)
             tokens = ((said.usage or {}).get("input_token_details") or {}).get("image_tokens")
-            self._glances = tokens is not None and 0 < tokens < GLANCE_TOKENS
-            if self._glances:
-                self._room_chars = min(self._room_chars, GLANCE_ROOM_CHARS)
-        if not self._glances:
+            self._sees_labels = tokens is not None and 0 < tokens < LABEL_TOKENS
+            if self._sees_labels:
+                self._room_chars = min(self._room_chars, LABEL_ROOM_CHARS)
+        if not self._sees_labels:
             before = self.report.notes[-wording.REMEMBERED :]
             message = wording.part_message(note.part, before, pictures, note.heard, sound)
             said = await self._ask(message, wording.SUMMARY_TOKENS)
             note.seen, note.usage = said.text, said.usage
             return
         candidates = [Candidate(shown.at_s, shown.thumbnail) for shown in pictures]
-        chosen = thin(candidates, range(len(candidates)), GLANCES)
+        chosen = thin(candidates, range(len(candidates)), LABELLED_PICTURES)
         note.shown_s = [pictures[index].at_s for index in chosen]
         for index in chosen:
             said = await self._ask(wording.sight_message(pictures[index]), wording.SIGHT_TOKENS)
             if not note.sights or note.sights[-1].text != said.text:
                 note.sights.append(Sight(pictures[index].at_s, said.text))
 
-    async def _ask(self, message: Sequence[Event], max_tokens: int) -> thinking.Said:
-        return await self._mind.use(lambda link, mind: mind.answer(link, message, max_tokens))
+    async def _ask(self, message: Sequence[Event], max_tokens: int) -> out_of_band.Said:
+        return await self._model.use(
+            lambda link, answers: answers.answer(link, message, max_tokens)
+        )
 
     async def _digest(self, *, all_of_them: bool = False) -> None:
         """Put what no longer fits into one answer into digests."""
@@ -431,7 +439,7 @@ class _Watcher:
                 left,
                 report.plan.start_s,
                 report.plan.end_s,
-                few=bool(self._glances),
+                few=bool(self._sees_labels),
             )
             message = wording.question_message(question, read_, digests, is_whole=report.is_whole)
             spans = [(note.part.start_s, note.part.end_s) for note in read_]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headstart.talk.long_file.hearing import Line
 from headstart.talk.long_file.link import Event
 from headstart.talk.long_file.notes import Digest, Note, clock_times, shown_at, written
+from headstart.talk.long_file.out_of_band import picture, sound, words
 from headstart.talk.long_file.plan import Part, clock
 from headstart.talk.long_file.reader import Shown
-from headstart.talk.long_file.thinking import picture, sound, words
+from headstart.talk.long_file.transcription import Line
 
 INSTRUCTIONS = (
     "You watch a video part by part and answer questions about it. Use only what you are given. "

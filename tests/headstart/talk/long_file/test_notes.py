@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.talk.long_file.hearing import Line
 from headstart.talk.long_file.notes import Note, chosen, groups, scores, times, written
 from headstart.talk.long_file.plan import Plan
+from headstart.talk.long_file.transcription import Line
 
 PLAN = Plan(0, 1800)
 

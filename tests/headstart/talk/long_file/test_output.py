@@ -9,10 +9,10 @@ from pathlib import Path
 from rich.console import Console
 
 from headstart.talk.long_file.facts import Facts
-from headstart.talk.long_file.hearing import Line
 from headstart.talk.long_file.notes import Note, Sight
 from headstart.talk.long_file.output import JsonWatchOutput, PrettyWatchOutput
 from headstart.talk.long_file.plan import Plan
+from headstart.talk.long_file.transcription import Line
 from headstart.talk.long_file.watch import Answered, Report
 
 STEERING = "\x1b]0;owned\x07\x1b[2J"

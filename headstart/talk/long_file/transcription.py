@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headstart.talk.long_file.link import Event, Link
+from headstart.talk.long_file.out_of_band import AnswerFailed
 from headstart.talk.long_file.plan import Part
-from headstart.talk.long_file.thinking import AnswerFailed
 from headstart.talk.media import pcm_ms
 from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 
@@ -72,7 +72,7 @@ class _Said:
 
 
 @dataclass
-class Ears:
+class Transcription:
     """The events of one transcription session. `cannot`: the server's reason, if it transcribes
     nothing: its model hears sound itself."""
 

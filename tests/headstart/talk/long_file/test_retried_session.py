@@ -1,4 +1,4 @@
-"""headstart.talk.long_file.seat: how often lost work is done again. No server, no waiting."""
+"""How often a `RetriedSession` does lost work again. No server, no waiting."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headstart.gateway.errors import ServerFailed
-from headstart.talk.long_file import seat
-from headstart.talk.long_file.seat import TRIES_MIN, Seat
-from headstart.talk.long_file.thinking import AnswerFailed
+from headstart.talk.long_file import retried_session
+from headstart.talk.long_file.out_of_band import AnswerFailed
+from headstart.talk.long_file.retried_session import TRIES_MIN, RetriedSession
 
 
 class FakeLink:
@@ -39,8 +39,8 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[FakeLink]:
         links.append(FakeLink())
         yield links[-1]
 
-    monkeypatch.setattr(seat, "joined", joined)
-    monkeypatch.setattr(seat, "PAUSE_S", 0.0)
+    monkeypatch.setattr(retried_session, "joined", joined)
+    monkeypatch.setattr(retried_session, "PAUSE_S", 0.0)
     return links
 
 
@@ -65,7 +65,7 @@ ERRORS = [AnswerFailed("server_error", "no"), ServerFailed("the server closed: t
 async def test_work_that_always_fails_is_given_up(opened: list[FakeLink], error: Exception) -> None:
     """Though a new session is there each time: the server is up, and cannot do this."""
     told: list[float | None] = []
-    place: Seat[Any] = Seat("ws://x", "k", FakeState, {}, {}, told.append, retry_for_s=0.0)
+    place = RetriedSession[Any]("ws://x", "k", FakeState, {}, {}, told.append, retry_for_s=0.0)
     with pytest.raises(type(error)) as raised:
         await place.use(failing(float("inf"), error))
     assert raised.value is error
@@ -78,7 +78,7 @@ async def test_work_that_fails_for_a_while_is_done(
 ) -> None:
     """Tried again as long as the server may stay away; who watches is told."""
     told: list[float | None] = []
-    place: Seat[Any] = Seat("ws://x", "k", FakeState, {}, {}, told.append, retry_for_s=600.0)
+    place = RetriedSession[Any]("ws://x", "k", FakeState, {}, {}, told.append, retry_for_s=600.0)
     assert await place.use(failing(2 * TRIES_MIN, error)) == "done"
     assert told == [600.0, None] * (2 * TRIES_MIN)
     await place.close()

@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from headstart.gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
 from headstart.talk.long_file.link import Event, Link, joined
-from headstart.talk.long_file.thinking import AnswerFailed
+from headstart.talk.long_file.out_of_band import AnswerFailed
 
 RETRY_FOR_S = 120.0
 """How long a server may stay away."""
@@ -29,7 +29,7 @@ T = TypeVar("T")
 State = TypeVar("State")
 
 
-class Seat(Generic[State]):
+class RetriedSession(Generic[State]):
     """A session with the state of its events. `new`: makes that state, which has a method
     `receive`; `lost`: told when the session is lost, and for how long it will be tried again; None:
     there is one again."""

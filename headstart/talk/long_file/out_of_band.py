@@ -73,7 +73,7 @@ class _Running:
 
 
 @dataclass
-class Mind:
+class OutOfBandAnswers:
     """The events of one session that answers out of band."""
 
     _numbers: itertools.count[int] = field(default_factory=itertools.count)
