@@ -2,8 +2,9 @@
 
 Every chunk brings a new hypothesis of the whole open utterance. Its end is guesswork, because the
 last word may be cut off; its beginning settles. *Local agreement*: a word is committed when all
-hypotheses of the last `agree_ms` have it at the same place and it is not the last word of the
-newest. Committed words are forced on later hypotheses, so committed text only grows.
+hypotheses of the last `agree_ms` have it at the same place, however it is spelt, and it is not the
+last word of the newest. It is committed in the newest spelling. Committed words are forced on later
+hypotheses, so committed text only grows.
 
 Two guards keep a decoder that lost the thread from being believed: `loop_start` finds a phrase that
 is said again of the same sound, `token_limit` bounds how many tokens a person can speak in a time.
@@ -115,12 +116,13 @@ class Agreement:
 
 
 def _stood_since_ms(rivals: Sequence[Hypothesis], index: int) -> float:
-    """Since when, without a break, the words up to `index` have been what the newest one says."""
+    """Since when, without a break, the words up to `index` have been what the newest one says,
+    however they are spelt."""
     newest = rivals[-1]
-    wanted = [word.tokens for word in newest.words[: index + 1]]
+    wanted = [plain(word) for word in newest.words[: index + 1]]
     since_ms = newest.at_ms
     for rival in reversed(rivals[:-1]):
-        if [word.tokens for word in rival.words[: index + 1]] != wanted:
+        if [plain(word) for word in rival.words[: index + 1]] != wanted:
             break
         since_ms = rival.at_ms
     return since_ms

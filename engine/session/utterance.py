@@ -29,6 +29,7 @@ from headstart.engine.interfaces import (
 )
 from headstart.engine.session.chunk_trace import ChunkTrace, budget_stages
 from headstart.engine.session.command_queue import chunk_due_ns
+from headstart.engine.session.spelling import bare, keep_spelling, place_in
 
 _INT16_SCALE = 1.0 / 32768.0
 
@@ -46,6 +47,9 @@ class Utterance:
     the part it confirms, and a part that a pause ended may come out in other words. Each of `views`
     has an offset in the committed text, at a word boundary. The offset stays valid while words are
     added; words that are heard again move it with the words around it.
+
+    The language model reads the words of `text` in the spelling in which it read them first, so
+    that neither a comma nor a capital rolls back what was read behind it (`engine.session.spelling`).
     """
 
     ref: TurnRef
@@ -54,6 +58,7 @@ class Utterance:
     start_sample: int
     committed: str = ""
     tentative: str = ""
+    read: str = ""  # `committed + tentative` as the language model reads it
     likely: tuple[float, ...] = ()
     samples: int = 0
     finished: bool = False  # the final pass was made for this revision
@@ -84,6 +89,7 @@ class Utterance:
                 (_moved(at, self.committed, words.committed), view) for at, view in self.views
             ]
         self.committed, self.tentative = words.committed, words.tentative
+        self.read = keep_spelling(self.read, self.committed + self.tentative)
         self.views = [(min(at, len(self.committed)), view) for at, view in self.views]
         self.likely = words.likely
         self._take_parts(words)
@@ -100,6 +106,7 @@ class Utterance:
         self.views = [(_moved(at, self.committed, final), view) for at, view in self.views]
         self.committed = _common_words(self.committed, final)
         self.tentative = final[len(self.committed) :]
+        self.read = keep_spelling(self.read, final)
         self.likely = words.likely
         self._take_parts(words)
         self.finished = True
@@ -165,14 +172,19 @@ class Utterance:
             segments += [Segment(Modality.IMAGE, view.ids) for _, view in self.views]
             segments += [Segment(modality, tuple(ids)) for modality, ids in parts]
             return segments
-        whole = self.committed + (self.tentative if tentative else "")
         at = 0
         for offset, view in self.views:
-            _add_words(segments, tokenizer, whole[at:offset])
+            place = self._place(offset)
+            _add_words(segments, tokenizer, self.read[at:place])
             segments.append(Segment(Modality.IMAGE, view.ids))
-            at = offset
-        _add_words(segments, tokenizer, whole[at:])
+            at = place
+        end = len(self.read) if tentative else self._place(len(self.committed))
+        _add_words(segments, tokenizer, self.read[at:end])
         return segments
+
+    def _place(self, offset: int) -> int:
+        """The offset in `read` that corresponds to one in the committed text."""
+        return place_in(self.read, self.committed + self.tentative, offset)
 
 
 def _common_words(text: str, other: str) -> str:
@@ -186,10 +198,11 @@ def _common_words(text: str, other: str) -> str:
 
 def _moved(offset: int, text: str, final: str) -> int:
     """The offset in `final` that corresponds to `offset`, a word boundary of `text`: behind the
-    same word, or else behind the last word before it that `final` has too."""
+    same word, however it is spelt, or else behind the last word before it that `final` has too."""
     before, after = text[:offset].split(), final.split()
     kept = 0
-    for block in SequenceMatcher(None, text.split(), after, autojunk=False).get_matching_blocks():
+    words, others = list(map(bare, text.split())), list(map(bare, after))
+    for block in SequenceMatcher(None, words, others, autojunk=False).get_matching_blocks():
         if block.size and block.a < len(before):
             kept = block.b + min(len(before) - block.a, block.size)
     return len(" ".join(after[:kept]))

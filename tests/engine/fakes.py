@@ -225,10 +225,11 @@ class Bench:
         encoding: PictureEncoding | None = None,
         thinning: Thinning | None = None,
         stills: StillEncoder | None = None,
+        recognizer: FakeRecognizer | None = None,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
-        self.recognizer = FakeRecognizer(script)
+        self.recognizer = recognizer or FakeRecognizer(script)
         self.runner = runner or FakeRunner(reply)
         self.pool = BlockPool(blocks, 16, max_cached)
         memory = memory or FakeMemory()

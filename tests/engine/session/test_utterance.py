@@ -100,6 +100,27 @@ def test_a_view_keeps_its_place_among_the_words() -> None:
     assert said(u) == "Look at# this cat"
 
 
+def test_read_words_are_not_read_again_for_their_spelling() -> None:
+    """The transcript follows the recogniser; what the model reads of the same words does not,
+    except for the last one. A view stays behind its word all the same."""
+    u = utterance()
+    u.take(FakeWords("hello", " there you"), 8000)
+    u.add_view(View((300,), "a cat", "cat"))
+    u.take(FakeWords("Hello, there", " you are"), 8000)
+    assert (u.text, said(u)) == ("Hello, there you are", "hello# there you are")
+    assert u.entry(FakeTokenizer(), tentative=False).segments[-1].ids == tuple(b" there")
+    u.finish(FakeWords("Hello there. You are?", ""))
+    assert (u.text, said(u)) == ("Hello there. You are?", "hello# there you are?")
+
+
+def test_a_word_heard_otherwise_is_read_anew() -> None:
+    """And all behind it, in the recogniser's spelling."""
+    u = utterance()
+    u.take(FakeWords("", "please Hope wide eye"), 8000)
+    u.finish(FakeWords("Please hold, while I try.", ""))
+    assert said(u) == "Please hold, while I try."
+
+
 def test_a_message_does_not_begin_with_a_space() -> None:
     """Whisper's first token does."""
     u = utterance()
