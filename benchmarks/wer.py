@@ -11,7 +11,8 @@ Keys: ears, language, wer, yardstick_wer, ratio, errors, yardstick_errors, words
 false_words_per_min (over all kinds of `benchmarks.noise`; null without `--noise-s`), false_words by
 kind, chunk_ms, listener, speech_s, lag_ms_median, lag_ms_p95, word_lag_ms_median, word_lag_ms_p95,
 letters_lag_ms_median, letters_lag_ms_p95, revised_share, reworded_share, rollback_share,
-hush_ms_p50, hush_ms_p95, kept_share, cost_ms_per_s, cpu_ms_per_s (processor time, all threads).
+hush_ms_p50, hush_ms_p95, kept_share, respelt_share, cost_ms_per_s, cpu_ms_per_s (processor time,
+all threads).
 `--clips` prints each clip where ours and the yardstick differ.
 
 `lag`: from the end of a spoken word to the end of the chunk after which it and all words before it
@@ -21,9 +22,10 @@ case and the punctuation behind them. A word ends where the next begins; word st
 decoder's alignment heads in a pass over the whole clip. `revised`: share of words shown at a place
 that were replaced later: a word put in moves all behind it. `reworded`: share of words shown that
 later gave way to other letters, or to none, between the words around them. `rollback`: share of the
-text tokens that the language model prefilled (committed and tentative words after each chunk) that
-had to be rolled back. `hush`: wall time of the final pass. `kept`: share of the tokens prefilled
-before a final pass that remain valid, up to the first that differs.
+text tokens that the language model prefilled (committed and tentative words after each chunk, in
+the spelling that `headstart.engine.session.spelling` keeps) that had to be rolled back. `hush`: wall time of the final pass. `kept`: share of the tokens prefilled
+before a final pass that remain valid, up to the first that differs. `respelt`: share of the final
+words that the model has read in other letter case or punctuation.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import pairwise, takewhile
+from operator import ne
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,7 @@ from headstart.engine.asr.mel import SAMPLE_RATE_HZ
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.session.spelling import keep_spelling
 from headstart.engine.weights import resolve_model
 
 LONGEST_S = 28  # of audio that the recogniser can align in one pass
@@ -70,6 +74,8 @@ class Tally:
     hush_ms: list[float] = field(default_factory=list)
     read: int = 0  # tokens prefilled before final passes
     kept: int = 0
+    final_words: int = 0
+    respelt: int = 0  # of those, otherwise than the transcript spells them
 
 
 def run(
@@ -180,6 +186,7 @@ def stream(
 ) -> None:
     """Stream one clip, step by step, and add it to the tally."""
     utterance, before = None, ""
+    model_reads, model_read = "", ""  # of this utterance, of those before
     shown: list[tuple[float, list[str]]] = []  # after which ms, which words
     tokens: list[int] = []
     at_ms = 0.0
@@ -194,15 +201,19 @@ def stream(
         tally.spent_s += time.perf_counter() - began_s
         tally.cpu_s += time.process_time() - began_cpu_s
         text = f"{before} {heard.text}".strip()
-        reads = encode(text)
+        model_reads = keep_spelling(model_reads, heard.text)
+        reads = encode(f"{model_read} {model_reads}".strip())
         if not isinstance(step, Chunk):
-            earlier = len(encode(before))
+            earlier = len(encode(model_read))
             _count_final(tokens[earlier:], reads[earlier:], heard.stages_ms, tally)
         shown.append((at_ms, text.split()))
         tokens = _prefill(tokens, reads, tally)
         if step is Pause.END:
             utterance, before = None, text
+            model_read, model_reads = f"{model_read} {model_reads}".strip(), ""
     tally.texts.append(before)
+    tally.final_words += len(before.split())
+    tally.respelt += sum(map(ne, before.split(), model_read.split()))
     _count_shown([words for _, words in shown], tally)
     by_letters = [(at_ms, [_letters(word) for word in words]) for at_ms, words in shown]
     _count_reworded([words for _, words in by_letters], tally)
@@ -312,6 +323,7 @@ def live_numbers(tally: Tally) -> dict[str, Any]:
         "hush_ms_p50": round(statistics.median(hushes)) if hushes else None,
         "hush_ms_p95": round(report.percentile(hushes, 95)) if hushes else None,
         "kept_share": round(tally.kept / tally.read, 4) if tally.read else None,
+        "respelt_share": round(tally.respelt / max(tally.final_words, 1), 4),
     }
 
 

@@ -62,6 +62,44 @@ def test_a_word_has_its_own_lag_too() -> None:
     assert wer._word_lags_ms(shown, [500.0, 900.0]) == [1500.0, 1100.0]
 
 
+class _Scripted:
+    """Gives the text of the chunk's number; the last one is final."""
+
+    def __init__(self, texts: list[str]) -> None:
+        self.texts = iter(texts)
+
+    def open(self) -> object:
+        return object()
+
+    def recognize(self, utterance: object, pcm: Sound) -> Recognized:
+        return Recognized("", next(self.texts), {"decode": 1.0}, 0, 0, 0)
+
+    def finish(self, utterance: object) -> Recognized:
+        return Recognized(next(self.texts), "", {"decode": 1.0}, 0, 0, 0)
+
+    def align(self, pcm: Sound) -> list[tuple[str, float]]:
+        return []
+
+
+def test_the_model_keeps_the_spelling_that_it_read() -> None:
+    """A comma that comes later takes back nothing; another word does, and all behind it."""
+    tally = wer.Tally()
+    texts = ["so we stay", "So, we stay here", "So, we stray here now", "So we, stray here now."]
+    steps = [Chunk(np.zeros(8_000, np.float32), 8_000 * n) for n in (1, 2, 3)]
+    wer.stream(
+        cast(WhisperRecognizer, _Scripted(texts)),
+        np.zeros(24_000, np.float32),
+        [*steps, Pause.END],
+        lambda text: [hash(word) for word in text.split()],
+        tally,
+    )
+    assert tally.texts == [texts[-1]]
+    # "stay here" gave way to "stray here now"; of the final words only the last is read anew.
+    assert (tally.rolled_back, tally.prefilled) == (2 + 1, 3 + 1 + 3 + 1)
+    assert (tally.kept, tally.read) == (4, 5)
+    assert (tally.respelt, tally.final_words) == (2, 5)  # read: "so we stray here now."
+
+
 @pytest.mark.parametrize(("clip", "words"), [("capital.wav", "capital of france")])
 def test_a_clip_is_heard(whisper_dir: Path, clip: str, words: str) -> None:
     """With the packaged weights a bundled clip's words arrive, each with a lag."""
