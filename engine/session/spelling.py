@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
-_OPENING = "\"“«([¿¡"
-_CLOSING = "\"”»)].,;:!?…。，、！？；："
+_OPENING = '"“«([¿¡'
+_CLOSING = '"”»)].,;:!?…。、' + "\uff0c\uff01\uff1f\uff1b\uff1a"  # the last five full-width
 _WORD = re.compile(r"(\s*)(\S+)")
 
 

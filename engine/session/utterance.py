@@ -48,8 +48,8 @@ class Utterance:
     has an offset in the committed text, at a word boundary. The offset stays valid while words are
     added; words that are heard again move it with the words around it.
 
-    The language model reads the words of `text` in the spelling in which it read them first, so
-    that neither a comma nor a capital rolls back what was read behind it (`engine.session.spelling`).
+    The language model reads the words of `text` in the spelling in which it read them first
+    (`engine.session.spelling`): no comma and no capital rolls back what was read behind it.
     """
 
     ref: TurnRef

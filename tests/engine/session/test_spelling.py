@@ -85,7 +85,14 @@ def test_no_spelling_takes_back_what_was_read(words: list[str], data: st.DataObj
 
 @pytest.mark.parametrize(
     ("offset", "behind"),
-    [(0, ""), (6, "Hello"), (7, "Hello "), (10, "Hello how"), (15, "Hello how are"), (9, "Hello ho")],
+    [
+        (0, ""),
+        (6, "Hello"),
+        (7, "Hello "),
+        (10, "Hello how"),
+        (15, "Hello how are"),
+        (9, "Hello ho"),
+    ],
 )
 def test_places_move_with_the_words(offset: int, behind: str) -> None:
     """Behind as many words in either spelling."""
