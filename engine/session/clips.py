@@ -36,6 +36,7 @@ class Clips:
         (words,) = recognizer.recognize_batch([clip.state], [to_float(piece)])
         clip.take(words, piece.samples)
         if piece.last:
+            clip.read = ""  # nothing of it was read yet, so its final spelling will be
             clip.finish(recognizer.finish(clip.state))
         text = clip.text if piece.last else ""
         known = (piece.samples, text, clip.transcribed, piece.last)

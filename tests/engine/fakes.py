@@ -130,6 +130,21 @@ class FakeRecognizer:
         return FakeWords(" ".join(self.words[:count]), "")
 
 
+class RespellingRecognizer(FakeRecognizer):
+    """Hears the words of its script right, with punctuation that changes with each hypothesis, the
+    last word excepted, and spells the final words anew."""
+
+    def _hear(self, utterance: list[int], pcm: Pcm) -> FakeWords:
+        utterance[0] += len(pcm)
+        count = utterance[0] // WORD_SAMPLES
+        mark = "" if count <= 2 else ",.;!"[count % 4]
+        words = [f"{word}{mark}" for word in self.words[: count - 1]]
+        return FakeWords("", " ".join([*words, self.words[count - 1]]))
+
+    def finish(self, utterance: list[int]) -> FakeWords:
+        return FakeWords(", ".join(map(str.title, self.words)) + "?", "")
+
+
 class FakeImageEncoder:
     """Shows the picture's first byte."""
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headstart.engine import api
-from headstart.engine.interfaces import Pcm
-from tests.engine.fakes import WORD_SAMPLES, Bench, FakeRecognizer, FakeWords, echo
+from tests.engine.fakes import WORD_SAMPLES, Bench, RespellingRecognizer, echo
 
 EITHER_BACKEND = True
 
@@ -26,20 +25,6 @@ def end(turn: int = 1, revision: int = 0, session: str = "s") -> api.EndSpeech:
 
 def hush(turn: int = 1, revision: int = 0, session: str = "s") -> api.Hush:
     return api.Hush(session, api.TurnRef(turn, revision), 0, speculate=GREEDY)
-
-
-class Respelling(FakeRecognizer):
-    """Spells every hypothesis otherwise, its last word excepted, and the final words anew."""
-
-    def _hear(self, utterance: list[int], pcm: Pcm) -> FakeWords:
-        utterance[0] += len(pcm)
-        count = utterance[0] // WORD_SAMPLES
-        mark = "" if count <= 2 else ",.;!"[count % 4]
-        words = [f"{word}{mark}" for word in self.words[: count - 1]]
-        return FakeWords("", " ".join([*words, self.words[count - 1]]))
-
-    def finish(self, utterance: list[int]) -> FakeWords:
-        return FakeWords(", ".join(map(str.title, self.words)) + "?", "")
 
 
 def user_item(item_id: str, text: str) -> api.Item:
@@ -69,7 +54,7 @@ def test_a_guess_that_was_wrong_is_rolled_back_and_counted() -> None:
 
 def test_the_spelling_of_words_that_were_read_rolls_back_nothing() -> None:
     """The transcript is the final one; the model answers to the same words as it read them."""
-    bench = Bench(recognizer=Respelling(QUESTION))
+    bench = Bench(recognizer=RespellingRecognizer(QUESTION))
     bench.open()
     bench.say(words=6)
     stream = bench.engine.sessions["s"].stream

@@ -11,7 +11,7 @@ from headstart.engine.chat.render import Modality
 from headstart.engine.interfaces import EmbeddedRecognition
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import MAX_CLIPS, Clips
-from tests.engine.fakes import VOCAB, WORD_SAMPLES, Bench, FakeRecognizer
+from tests.engine.fakes import VOCAB, WORD_SAMPLES, Bench, FakeRecognizer, RespellingRecognizer
 
 EITHER_BACKEND = True
 
@@ -44,6 +44,15 @@ def test_a_clip_is_recognised_in_pieces_and_read_in_its_item() -> None:
         api.ClipHeard("s", "c", 4 * WORD_SAMPLES, words, final=True),
     ]
     assert bench.text() == f"You said: {words}."
+
+
+def test_a_clip_is_read_as_its_transcript_spells_it() -> None:
+    """What was heard of it before was not read by the model."""
+    bench = Bench(recognizer=RespellingRecognizer("so it is"))
+    bench.open()
+    bench.tell(clip(1, last=False), clip(2))
+    asked(bench, api.Sound("c"))
+    assert bench.text() == "You said: So, It, Is?."
 
 
 def test_words_beside_sound_stand_apart() -> None:

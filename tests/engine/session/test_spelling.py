@@ -11,7 +11,8 @@ from headstart.engine.session.spelling import keep_spelling, place_in, same_word
 WORDS = st.sampled_from(
     ["hello", "Hello,", '"hello"', "you", "you?", "YOU...", "5", "-5", "5%", "we're", "were", "—"]
 )
-TEXTS = st.lists(WORDS, max_size=8).map(" ".join)
+SPACES = st.sampled_from([" ", "  ", "\t", "\n", "\x1f", "\u00a0", "\u3000"])
+TEXTS = st.lists(WORDS | SPACES, max_size=12).map(" ".join) | st.text(max_size=12)
 CASED = st.sampled_from([str.upper, str.lower, str.title])
 MARKS = st.sampled_from(["", ",", ".", "?", "!", "…"])
 
@@ -66,6 +67,8 @@ def test_the_words_read_are_the_words_heard(read: str, heard: str) -> None:
     words, told = kept.split(), heard.split()
     assert len(words) == len(told)
     assert all(map(same_word, words, told))
+    for offset in range(len(heard) + 1):
+        assert len(kept[: place_in(kept, heard, offset)].split()) == len(heard[:offset].split())
     assert words[-1:] == told[-1:]
     assert keep_spelling(kept, heard) == kept
 
