@@ -2,9 +2,8 @@
 
 Every chunk brings a new hypothesis of the whole open utterance. Its end is guesswork, because the
 last word may be cut off; its beginning settles. *Local agreement*: a word is committed when all
-hypotheses of the last `agree_ms` have it at the same place, however it is spelt, and it is not the
-last word of the newest. It is committed in the newest spelling. Committed words are forced on later
-hypotheses, so committed text only grows.
+hypotheses of the last `agree_ms` have it at the same place and it is not the last word of the
+newest. Committed words are forced on later hypotheses, so committed text only grows.
 
 Two guards keep a decoder that lost the thread from being believed: `loop_start` finds a phrase that
 is said again of the same sound, `token_limit` bounds how many tokens a person can speak in a time.
@@ -13,7 +12,7 @@ is said again of the same sound, `token_limit` bounds how many tokens a person c
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 LIKELY_WORDS = 8  # what somebody begins with tells what they want
@@ -85,7 +84,7 @@ class Agreement:
         words = newest.words if newest.at_ms >= settings.first_ms else ()
         for index, word in enumerate(words):
             wanted_ms = settings.wanted_ms(word, is_last=index == len(words) - 1)
-            if newest.at_ms - _stood_since_ms(rivals, index) < wanted_ms:
+            if newest.at_ms - _stood_since_ms(rivals, index, _tokens) < wanted_ms:
                 break
             ready = index + 1
         horizon_ms = newest.at_ms - settings.longest_ms
@@ -96,8 +95,9 @@ class Agreement:
         return Agreement(self.committed + newest.words[:ready], kept)
 
     def stood_ms(self, index: int) -> float:
-        """For how long the newest hypothesis's words up to that one have been said."""
-        return self.rivals[-1].at_ms - _stood_since_ms(self.rivals, index)
+        """For how long the newest hypothesis's words up to that one have been said, however they
+        were spelt."""
+        return self.rivals[-1].at_ms - _stood_since_ms(self.rivals, index, plain)
 
     def commit(self, count: int) -> Agreement:
         """With the first `count` tentative words committed, agreed upon or not."""
@@ -115,17 +115,23 @@ class Agreement:
         return replace(self, committed=self.committed[count:])
 
 
-def _stood_since_ms(rivals: Sequence[Hypothesis], index: int) -> float:
-    """Since when, without a break, the words up to `index` have been what the newest one says,
-    however they are spelt."""
+def _stood_since_ms(
+    rivals: Sequence[Hypothesis], index: int, key: Callable[[Word], object]
+) -> float:
+    """Since when, without a break, the words up to `index` have been what the newest one says;
+    `key`: what of a word must be the same."""
     newest = rivals[-1]
-    wanted = [plain(word) for word in newest.words[: index + 1]]
+    wanted = [key(word) for word in newest.words[: index + 1]]
     since_ms = newest.at_ms
     for rival in reversed(rivals[:-1]):
-        if [plain(word) for word in rival.words[: index + 1]] != wanted:
+        if [key(word) for word in rival.words[: index + 1]] != wanted:
             break
         since_ms = rival.at_ms
     return since_ms
+
+
+def _tokens(word: Word) -> tuple[int, ...]:
+    return word.tokens
 
 
 def tokens_of(words: Sequence[Word]) -> tuple[int, ...]:

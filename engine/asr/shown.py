@@ -1,9 +1,9 @@
 """Which words are shown before they are committed, and read by the language model. No torch here.
 
 A hypothesis changes from chunk to chunk: in spelling most of all, for a comma here is a full stop
-there, and at its end, where a word is cut off. What is shown grows by words that are likely to
-stay. It takes the newest spelling, but other words only where later hypotheses have contradicted it
-for a while. (The language model keeps the spelling that it read: `engine.session.spelling`.)
+there, and at its end, where a word is cut off. What is shown follows slowly. It grows by words that
+are likely to stay; it is changed only where later hypotheses have contradicted it for a while. The
+language model reads the same words in the spelling it read first (`engine.session.spelling`).
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ from headstart.engine.asr.hypothesis import Agreement, Word, plain
 class ShowSettings:
     """`least_logprob`: a new word is shown at once when its worst token is at least as likely, else
     when it has stood for `doubtful_ms`, and the last of a hypothesis for `last_ms`, as it may be
-    cut off. `contradicted_ms`: for so long hypotheses have other words before what is shown
-    follows."""
+    cut off. `contradicted_ms`: for so long hypotheses say otherwise before what is shown follows,
+    and `respelt_ms` where they only have other punctuation or letter case."""
 
     least_logprob: float = math.log(0.5)
     doubtful_ms: float = 400.0
     last_ms: float = 900.0
     contradicted_ms: float = 400.0
+    respelt_ms: float = 900.0
 
 
 @dataclass(frozen=True)
 class Shown:
-    """The `words` shown behind the committed ones, and since when hypotheses contradict them (None:
-    the newest does not)."""
+    """The `words` shown behind the committed ones; since when hypotheses contradict them, and since
+    when they spell them otherwise (None: the newest does not)."""
 
     words: tuple[Word, ...] = ()
     contradicted_since_ms: float | None = None
+    respelt_since_ms: float | None = None
 
     def behind(self, committed: Sequence[Word]) -> Shown:
         """With `committed` words settled at the front: nothing of it where it had others there."""
@@ -68,13 +70,32 @@ class Shown:
                 since_ms, kept, next_at = None, _unfinished(self.words[:same]), same
             else:
                 next_at = _end_in(self.words, newest)
-        kept = _respelt(kept, newest[:same])
+        kept, respelt_ms = self._respell(kept, newest[:same], at_ms, settings)
         new = _worth_showing(agreement, next_at, settings)
         if new:
             if kept and len(kept) <= same:  # what follows says how the last word ends
                 kept = (*kept[:-1], _ended(kept[-1], newest[len(kept) - 1]))
             kept = _unfinished((*kept, *new))
-        return Shown(kept, since_ms)
+        return Shown(kept, since_ms, respelt_ms)
+
+    def _respell(
+        self,
+        kept: tuple[Word, ...],
+        newest: Sequence[Word],
+        at_ms: float,
+        settings: ShowSettings,
+    ) -> tuple[tuple[Word, ...], float | None]:
+        """`kept` in the spelling of the same words in `newest`, if it has been another for long."""
+        pairs = list(zip(kept, newest, strict=False))
+        if all(_grown(old, new) is new for old, new in pairs[-1:]) and all(
+            old.text == new.text for old, new in pairs[:-1]
+        ):
+            return kept, None
+        since_ms = at_ms if self.respelt_since_ms is None else self.respelt_since_ms
+        if at_ms - since_ms < settings.respelt_ms:
+            return kept, since_ms
+        words, rest = tuple(new for _, new in pairs), kept[len(pairs) :]
+        return ((*words, *rest) if rest else _unfinished(words)), None
 
 
 def _worth_showing(agreement: Agreement, start: int, settings: ShowSettings) -> tuple[Word, ...]:
@@ -109,10 +130,9 @@ def _letters(words: Sequence[Word]) -> list[str]:
     return [plain(word) for word in words]
 
 
-def _respelt(shown: tuple[Word, ...], newest: Sequence[Word]) -> tuple[Word, ...]:
-    """`shown` in the spelling of `newest`, which has the same words as far as it goes."""
-    words = (*newest[: len(shown)], *shown[len(newest) :])
-    return _unfinished(words) if len(newest) >= len(shown) else words
+def _grown(old: Word, new: Word) -> Word:
+    """`new` if it is `old` with punctuation behind it, or the same, else `old`."""
+    return new if new.text.startswith(old.text) and plain(new) == plain(old) else old
 
 
 def _ended(old: Word, new: Word) -> Word:

@@ -81,15 +81,6 @@ def test_a_flicker_starts_the_time_anew() -> None:
     assert _committed(_heard(agreement, "one two", 1000)) == " one"
 
 
-def test_a_word_stands_however_it_is_spelt() -> None:
-    """A comma or a capital that comes and goes does not start the time anew; committed is the
-    newest spelling."""
-    agreement = Agreement()
-    for at_ms, text in ((200, "so one two"), (400, "So, one two"), (600, "So one, two")):
-        agreement = _heard(agreement, text, at_ms)
-    assert _committed(agreement) == " So one,"
-
-
 def test_doubtful_words_wait_longer() -> None:
     """A word whose worst token is unlikely needs `doubt_ms`, and holds up those behind it."""
     agreement = Agreement()

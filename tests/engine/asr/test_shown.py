@@ -1,4 +1,4 @@
-"""headstart.engine.asr.shown: what is shown of the hypotheses."""
+"""headstart.engine.asr.shown: what is shown follows the hypotheses slowly."""
 
 from __future__ import annotations
 
@@ -59,6 +59,14 @@ def test_doubtful_words_are_shown_when_they_have_stood() -> None:
     assert _Listener().hear("What is the", math.log(0.55)) == "What is"
 
 
+def test_a_doubtful_word_stands_however_it_is_spelt() -> None:
+    """A comma that comes and goes does not start its time anew."""
+    listener = _Listener()
+    doubtful = math.log(0.2)
+    assert listener.hear("So what is the", doubtful) == ""
+    assert listener.hear("So, what Is the", doubtful) == "So, what Is"
+
+
 def test_the_last_word_is_shown_in_a_pause_without_its_punctuation() -> None:
     """A full stop is there because nothing follows yet."""
     listener = _Listener()
@@ -85,12 +93,13 @@ def test_what_hypotheses_lose_is_taken_back_later() -> None:
     assert [listener.hear("Thank") for _ in range(2)] == ["Thank you very", "Thank"]
 
 
-def test_spelling_is_that_of_the_newest_hypothesis() -> None:
-    """Of words that are shown already, while others behind them contradict too."""
+def test_a_comma_for_a_full_stop_takes_nothing_back_at_once() -> None:
+    """Punctuation and letter case are followed when they have been other for long."""
     listener = _Listener()
-    assert listener.hear("Mute yourself, when you are") == "Mute yourself, when you"
-    assert listener.hear("mute yourself. When you are m") == "mute yourself. When you are"
-    assert listener.hear("Mute yourself when they are mute") == "Mute yourself when you are"
+    assert listener.hear("Mute yourself, when you") == "Mute yourself, when"
+    assert listener.hear("Mute yourself. When you are") == "Mute yourself, when you"
+    assert listener.hear("Mute yourself. When you are m") == "Mute yourself, when you are"
+    assert listener.hear("Mute yourself. When you are mute") == "Mute yourself. When you are"
 
 
 def test_a_full_stop_goes_when_speech_goes_on() -> None:
