@@ -96,6 +96,7 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         encoder_budget_tokens=arguments.encoder_budget_tokens,
         encoded_together=arguments.encoded_together,
         encoder_target_ms=arguments.encoder_target_ms,
+        packed_cache_bytes=arguments.packed_cache_mib * MIB,
         prefix_sharing=not arguments.no_prefix_sharing,
         weights=arguments.weights,
         size=arguments.size,
@@ -246,6 +247,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--offload-mib", type=int, default=256, help=offload)
     idle = "seconds without work before a session counts as idle"
     parser.add_argument("--idle-after-s", type=float, default=5.0, help=idle)
+    packed = "size of the folder of packed weights, MiB; 0: pack anew at each start"
+    parser.add_argument("--packed-cache-mib", type=int, default=2048, help=packed)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
     no_sharing = "do not share K/V of equal prefixes between sessions"
     parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)

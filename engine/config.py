@@ -28,6 +28,7 @@ _AT_LEAST_0 = (
     "encoder_cache_bytes",
     "encoder_cache_ttl_s",
     "offload_bytes",
+    "packed_cache_bytes",
     "idle_after_s",
     "turn_tokens",
     "step_target_ms",
@@ -96,6 +97,8 @@ class EngineConfig:
             the least attention are evicted (docs/kv.md). Pictures stay. 1: all.
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32 in torch:
             exact, large, slow) or "auto" (native where there is a C compiler).
+        packed_cache_bytes: size of the folder of packed weights, which packaged models' decoders
+            are mapped from at later starts; 0: pack anew at each start (docs/performance.md).
         weights: form of a model directory's weights: "bf16" (as published), "fp32", "int8" for its
             decoder (on the native kernels), or "auto" (int8 where those run, else bf16); "dummy":
             random weights.
@@ -142,6 +145,7 @@ class EngineConfig:
     kv_dtype: str = "fp32"
     kv_text_kept: float = 1.0
     backend: str = "auto"
+    packed_cache_bytes: int = 2048 * MIB
     weights: str = "auto"
     size: str | None = None
     still_detail: str = "full"

@@ -82,6 +82,10 @@ class Adapter:
     def __len__(self) -> int:
         return len(self._modules)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether it changes the weight of this GGUF name."""
+        return name in self._modules
+
     def adapted(
         self, tensor: GgufTensor, order: npt.NDArray[np.int64] | None
     ) -> npt.NDArray[np.uint8] | None:
@@ -127,8 +131,7 @@ def _scale(path: Path) -> float:
 
 
 def _weight(path: Path, name: str) -> tuple[str, str]:
-    """The GGUF name of the weight that an adapter's tensor changes, and the adapter's name for it.
-    """
+    """The GGUF name of the weight that an adapter's tensor changes, and the adapter's name for it."""
     found = _NAME.fullmatch(name)
     if found is None or found["part"] not in _PROJECTIONS:
         known = f"lora_A or lora_B of a layer's {', '.join(_PROJECTIONS)}"
