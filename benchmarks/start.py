@@ -12,9 +12,9 @@ each start), packed_anew_ready_s_p50, cold_ready_s, stages_s (p50 of each, since
 `listening`, the gateway accepts connections; `engine` and `voice`, they are ready; and what the
 engine's own stages took, some of them at once), cpu_s and packed_anew_cpu_s (p50 of CPU seconds
 until ready, by process), packed_anew_engine_mb, first_turn_ms_p50 and later_turn_ms_p50 (last
-speech sample received to first token sent), first_turn_ratio, memory_mb (RSS, PSS and USS of each process when it
-is ready, of the engine after the turns), engine_session_kb, gateway_session_kb (USS of each more
-session, which has had one turn), model, starts.
+speech sample received to first token sent), first_turn_ratio, memory_mb (RSS, PSS and USS of each
+process when it is ready, of the engine after the turns), engine_session_kb, gateway_session_kb (USS
+of each more session, which has had one turn), model, starts.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ MORE_SESSIONS = 4
 QUESTION = "capital.wav"
 TURN_TIMEOUT_S = 120.0
 POLL_S = 0.02
+PACKED_ANEW = {"HEADSTART_PACKED_CACHE_MIB": "0"}
 KINDS = ("rss", "pss", "uss")
 
 _MODULES = {
@@ -78,20 +79,18 @@ def run(model: str, starts: int, *, cold: bool, as_json: bool) -> None:
 
 
 async def _run(model: str, starts: int, *, cold: bool) -> dict[str, Any]:
-    mapped = ["--model", model]
-    anew = [*mapped, "--packed-cache-mib", "0"]
     report.say(f"once before, so that {model} is fetched and its packed weights are written")
-    await _start(mapped, turns=0)
+    await _start(model, turns=0)
     warm, without = [], []
     for number in range(starts):
-        warm.append(await _start(mapped, turns=TURNS, sessions=number == starts - 1))
+        warm.append(await _start(model, turns=TURNS, sessions=number == starts - 1))
         report.say(f"start {number + 1} of {starts}: ready after {warm[-1].ready_s:.2f} s")
-        without.append(await _start(anew, turns=0))
+        without.append(await _start(model, PACKED_ANEW, turns=0))
         report.say(f"  packed anew: {without[-1].ready_s:.2f} s")
     cold_start = None
     if cold:
         _drop_from_page_cache(home())
-        cold_start = await _start(mapped, turns=0)
+        cold_start = await _start(model, turns=0)
     return summary(model, warm, without, cold_start)
 
 
@@ -132,10 +131,16 @@ def _medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
     }
 
 
-async def _start(arguments: list[str], *, turns: int, sessions: bool = False) -> Start:
+async def _start(
+    model: str,
+    environment: Mapping[str, str] | None = None,
+    *,
+    turns: int,
+    sessions: bool = False,
+) -> Start:
     """Start a server, wait until it is ready, and speak to it."""
     began_s = time.monotonic()
-    async with local_server(arguments) as server:
+    async with local_server(["--model", model], environment=environment) as server:
         stages_s = {"listening": time.monotonic() - began_s}
 
         def note(status: Status) -> None:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from headstart.engine.api.keys import BadKeys
 from headstart.engine.errors import EngineError
-from headstart.engine.process.heap import limit_arenas
 from headstart.engine.process.ipc import GatewayLink
 from headstart.engine.process.start_clock import StartClock
+from headstart.engine.process.unused_memory import limit_arenas
 
 if TYPE_CHECKING:
     from headstart.engine.api import ModelInfo
@@ -79,9 +79,6 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) 
     # torch takes seconds to import, so the gateway is told first.
     with clock.stage("imports"):
         from headstart.engine.config import EngineConfig
-        from headstart.engine.models.perception.captions import find_transcriber
-        from headstart.engine.models.source import source_of
-        from headstart.engine.process.model_directory import assemble_source
 
     config = EngineConfig(
         model=arguments.model,
@@ -120,14 +117,10 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) 
         log.info("%s is ready after %.1f s", model.name, model.load_s)
         link.serve(engine, model)
         return
-    source = source_of(config)
-    if source is not None:
-        progress = _FetchProgress(link)
-        language = config.ears_language
-        ears = find_transcriber(config.transcribe, arguments.ears, language, progress)
-        engine, model = assemble_source(source, config, link.send, link.loading, ears)
-    else:
+    if config.is_packaged:
         engine, model = _packaged(link, arguments.ears, config, clock)
+    else:
+        engine, model = _own_model(link, arguments.ears, config)
     log.info("%s is ready after %.1f s", model.name, model.load_s)
     link.serve(engine, model)
 
@@ -151,6 +144,21 @@ def _packaged(
         *better, last = candidates(paths.ears, config.ears_language)
         paths = replace(paths, ears=last, better_ears=tuple(better))
     return assemble(paths, config, link.send, link.loading, clock)
+
+
+def _own_model(
+    link: GatewayLink, ears_name: str | None, config: EngineConfig
+) -> tuple[Engine, ModelInfo]:
+    """An engine on a model directory, or on random weights."""
+    from headstart.engine.models.perception.captions import find_transcriber
+    from headstart.engine.models.source import source_of
+    from headstart.engine.process.model_directory import assemble_source
+
+    source = source_of(config)
+    assert source is not None
+    progress = _FetchProgress(link)
+    ears = find_transcriber(config.transcribe, ears_name, config.ears_language, progress)
+    return assemble_source(source, config, link.send, link.loading, ears)
 
 
 def _behind_llm_server(

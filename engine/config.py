@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from headstart.engine.api import MAX_FRAME_TOKENS, MIN_FRAME_TOKENS
@@ -49,6 +50,11 @@ MOST_POOLED_FRAMES = 16
 def usable_cores() -> int:
     """Number of cores this process may run on, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0))
+
+
+def is_directory(model: str) -> bool:
+    """Whether `model` is a directory, existing or not, rather than a packaged model's name."""
+    return os.sep in model or Path(model, "config.json").is_file()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +161,11 @@ class EngineConfig:
     tail: str = "auto"
     transcribe: str = "auto"
     reading: str = "auto"
+
+    @property
+    def is_packaged(self) -> bool:
+        """Whether the model is a packaged one: not a directory, and not random weights."""
+        return self.size is None and self.weights != "dummy" and not is_directory(self.model)
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

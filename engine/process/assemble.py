@@ -24,10 +24,10 @@ from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, Thinning, View
 from headstart.engine.kvcache.token_stream import Stream
-from headstart.engine.process.heap import give_back
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.process.start_clock import StartClock
+from headstart.engine.process.unused_memory import give_back
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
@@ -151,8 +151,8 @@ def assemble(
     )
     engine = Engine(_parts(model, chosen.recognizer, eyes, reader, config), emit)
     with clock.stage("warm-up"):
+        give_back()
         _warm_up(engine, chosen.recognizer, report)
-    give_back()
     info = api.ModelInfo(
         name=paths.name,
         context_tokens=model.context_tokens,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -118,6 +119,7 @@ def _packed(source: WeightSource, store: PackedStore, report: Report) -> PackedF
             found = _made(source, store, path, key, report)
         except (OSError, DiskFull) as error:
             log.warning("weights are packed anew at each start: %s", error)
+            traceback.clear_frames(error.__traceback__)  # they hold parts of the mapped GGUF file
             return None
     store.used(path)
     return found

@@ -201,12 +201,36 @@ def test_wrong_weights_leave_nothing(tmp_path: Path, home: Path) -> None:
     assert files(home) == []
 
 
-def test_every_level_maps_the_same_file(gguf: Path, home: Path) -> None:
-    """Panels do not depend on the processor's instructions, so one file serves all."""
-    wanted = logits(gguf)
-    for level in here(find_compiler()):
-        assert torch.equal(logits(gguf, backend=level), wanted), level
-    assert len(files(home)) == 1
+def _start(path: Path, results: Queue[list[float]]) -> None:
+    packed_weights.LEAST_BYTES = 0
+    packed_store.DISK_RESERVE_BYTES = 0
+    results.put(logits(path, backend="auto").tolist())
+
+
+def started(path: Path, count: int = 1) -> list[list[float]]:
+    """Logits of so many processes that load it at once."""
+    spawn = multiprocessing.get_context("spawn")
+    results: Queue[list[float]] = spawn.Queue()
+    starts = [spawn.Process(target=_start, args=(path, results)) for _ in range(count)]
+    for start in starts:
+        start.start()
+    found = [results.get(timeout=240) for _ in starts]
+    for start in starts:
+        start.join()
+    return found
+
+
+def test_every_level_maps_the_same_file(
+    gguf: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Panels do not depend on the kernels' instructions, so one file serves all."""
+    wanted = logits(gguf).tolist()
+    (made,) = files(home)
+    before = made.stat().st_ino
+    for level in (here(find_compiler())[0], "scalar"):
+        monkeypatch.setenv("HEADSTART_KERNELS", level)
+        assert started(gguf) == [wanted], level
+    assert [path.stat().st_ino for path in files(home)] == [before]
 
 
 def test_the_reference_keeps_floats_and_no_file(gguf: Path, home: Path) -> None:
@@ -214,22 +238,8 @@ def test_the_reference_keeps_floats_and_no_file(gguf: Path, home: Path) -> None:
     assert files(home) == []
 
 
-def _start(path: Path, results: Queue[list[float]]) -> None:
-    packed_weights.LEAST_BYTES = 0
-    packed_store.DISK_RESERVE_BYTES = 0
-    results.put(logits(path).tolist())
-
-
 def test_engines_that_start_at_once_write_one_file(gguf: Path, home: Path) -> None:
     """All have the same weights."""
-    spawn = multiprocessing.get_context("spawn")
-    results: Queue[list[float]] = spawn.Queue()
-    starts = [spawn.Process(target=_start, args=(gguf, results)) for _ in range(3)]
-    for start in starts:
-        start.start()
-    found = [results.get(timeout=240) for _ in starts]
-    for start in starts:
-        start.join()
-    wanted = logits(gguf).tolist()
-    assert found == [wanted] * 3
+    found = started(gguf, 3)
+    assert found == [logits(gguf).tolist()] * 3
     assert len(files(home)) == 1
