@@ -27,7 +27,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.process.start_clock import StartClock
-from headstart.engine.process.unused_memory import give_back
+from headstart.engine.process.unused_memory import give_back, trim_heap
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
@@ -153,6 +153,7 @@ def assemble(
     with clock.stage("warm-up"):
         give_back()
         _warm_up(engine, chosen.recognizer, report)
+        trim_heap()
     info = api.ModelInfo(
         name=paths.name,
         context_tokens=model.context_tokens,

@@ -27,9 +27,8 @@ def give_back() -> None:
     that are in use. Elsewhere than on Linux it does nothing."""
     if sys.platform != "linux":
         return
+    trim_heap()
     library = ctypes.CDLL(None)
-    with suppress(AttributeError):  # glibc alone keeps freed pages
-        library.malloc_trim(0)
     with suppress(OSError):
         for begin, end in library_pages():
             library.madvise(
@@ -37,6 +36,12 @@ def give_back() -> None:
                 ctypes.c_size_t(end - begin),
                 ctypes.c_int(mmap.MADV_DONTNEED),
             )
+
+
+def trim_heap() -> None:
+    """Give back free pages of the heap. Temporary copies made by loading were freed there."""
+    with suppress(AttributeError, OSError):  # glibc alone keeps such pages
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def library_pages() -> Iterator[tuple[int, int]]:
