@@ -359,8 +359,7 @@ class Settings(BaseSettings):
         2048,
         ge=0,
         le=1_048_576,
-        description="folder of packed weights, MiB, from which later starts are fast; 0: none "
-        "(docs/performance.md)",
+        description="MiB of packed weights, for fast starts; 0: none (docs/performance.md)",
     )
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
     outbound_events: int = Field(

@@ -48,4 +48,5 @@ def test_the_median_start_is_reported_ratio_first() -> None:
     ],
 )
 def test_processes_are_told_apart_by_their_module(argv: list[str], kind: str) -> None:
+    """The kind of each command line that a server has, and of two that it has not."""
     assert process_kind(argv) == kind

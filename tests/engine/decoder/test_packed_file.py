@@ -76,6 +76,7 @@ def test_a_flipped_bit_anywhere_is_noticed(
 
 @pytest.mark.parametrize("kept", [0, 10, 0.5, 0.99, -1])
 def test_a_file_cut_short_is_refused(tmp_path: Path, kept: float) -> None:
+    """At any place, the last byte included."""
     write(tmp_path / "x")
     whole = (tmp_path / "x").read_bytes()
     size = round(len(whole) * kept) if 0 < kept < 1 else int(kept)
@@ -123,6 +124,7 @@ def test_another_key_or_shape_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_an_index_of_nonsense_is_refused(tmp_path: Path, index: bytes) -> None:
+    """Not JSON, fields missing, an unknown kind, and sizes that do not fit."""
     path = tmp_path / "x"
     path.write_bytes(bytes(2048) + index + len(index).to_bytes(8, "little") + MAGIC)
     with pytest.raises(BadWeights):

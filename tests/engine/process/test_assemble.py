@@ -217,7 +217,7 @@ def test_what_loading_took_is_told_by_part(whole: Whole) -> None:
     assert all(0 <= took_s <= whole.info.load_s for took_s in stages_s.values())
 
 
-@pytest.mark.parametrize("part", ["llm", "ears", "eyes", "class_names", "reading"])
+@pytest.mark.parametrize("part", ["llm", "ears", "eyes", "reading"])
 def test_the_part_that_cannot_be_loaded_is_named(
     paths: ModelPaths, tmp_path: Path, part: str
 ) -> None:

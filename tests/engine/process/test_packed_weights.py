@@ -185,6 +185,7 @@ def test_a_disk_that_fills_up_midway_costs_time_only(
 
 
 def test_a_small_bound_costs_time_only(gguf: Path, home: Path) -> None:
+    """A decoder larger than the folder may be is packed in memory."""
     assert torch.equal(logits(gguf, packed_cache_bytes=1000), logits(gguf, packed_cache_bytes=0))
     assert files(home) == []
 
@@ -234,6 +235,7 @@ def test_every_level_maps_the_same_file(
 
 
 def test_the_reference_keeps_floats_and_no_file(gguf: Path, home: Path) -> None:
+    """It has no packed weights to keep."""
     load(gguf, backend="reference")
     assert files(home) == []
 

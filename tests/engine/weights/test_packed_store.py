@@ -64,6 +64,7 @@ def test_the_least_recently_used_make_room(tmp_path: Path) -> None:
 
 
 def test_what_is_larger_than_the_store_removes_nothing(tmp_path: Path) -> None:
+    """It could not be stored even alone."""
     store = PackedStore(tmp_path, 100)
     put(store, "old", 40, 1)
     with store.locked(nobody), pytest.raises(DiskFull):
@@ -117,6 +118,7 @@ def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
 
 
 def test_clear_removes_all_and_says_how_much(tmp_path: Path) -> None:
+    """Also where there is nothing."""
     store = PackedStore(tmp_path, 100)
     assert store.clear() == 0  # there is no folder yet
     put(store, "a", 40, 1)
