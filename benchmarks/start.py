@@ -201,7 +201,7 @@ def process_kind(argv: Sequence[str]) -> str:
 
 def _cpu_s(processes: Sequence[psutil.Process]) -> float:
     times = [process.cpu_times() for process in processes]
-    return sum(t.user + t.system for t in times)
+    return float(sum(t.user + t.system for t in times))
 
 
 def _memory(processes: Mapping[str, Sequence[psutil.Process]]) -> Memory:

@@ -157,7 +157,7 @@ class GgufFile:
         digest = blake2b(f"{status.st_size} {status.st_mtime_ns}".encode(), digest_size=16)
         digest.update(self._map[: self._header_bytes])
         for tensor in self.tensors.values():
-            digest.update(tensor.raw.reshape(-1)[:_SAMPLE_BYTES])
+            digest.update(tensor.raw.reshape(-1)[:_SAMPLE_BYTES].tobytes())
         return digest.hexdigest()
 
     def close(self) -> None:

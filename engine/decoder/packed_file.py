@@ -144,7 +144,7 @@ class PackedWriter:
         self._entries[name] = _Entry(
             weight.kind, weight.rows, weight.cols, self._offset, _sum(weight)
         )
-        self._write(memoryview(weight.panels.numpy()).cast("B"))
+        self._write(weight.panels.numpy().reshape(-1).data)
         self._write(memoryview(bytes(-self._offset % _ALIGNMENT_BYTES)))
 
     def finish(self) -> None:

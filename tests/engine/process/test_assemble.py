@@ -7,6 +7,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -227,8 +228,9 @@ def test_the_part_that_cannot_be_loaded_is_named(
         broken.mkdir()
     else:
         broken.write_bytes(b"nonsense" * 100)
+    changed: dict[str, Any] = {part: broken}
     with pytest.raises(EngineError, match=f"broken-{part}|PP-OCR"):
-        Whole(replace(paths, **{part: broken}))
+        Whole(replace(paths, **changed))
     assert not [each.name for each in threading.enumerate() if each.name.startswith("load")]
 
 
