@@ -229,6 +229,19 @@ def live(
 
 
 @app.command()
+def start(
+    model: str = Small,
+    starts: int = typer.Option(5, "--starts", min=1, help="of each kind; the median is reported"),
+    cold: bool = typer.Option(True, help="once with weights that are not in the page cache"),
+    as_json: bool = Json,
+) -> None:
+    """Start of a real server until it is ready, by stage, and its memory."""
+    from headstart.benchmarks import start as benchmark
+
+    benchmark.run(model, starts, cold=cold, as_json=as_json)
+
+
+@app.command()
 def loss(
     rounds: int = typer.Option(1, "--rounds", min=1, max=5, help="repetitions of 21 s of speech"),
     words: bool = typer.Option(True, help="transcribe the output with Whisper"),
@@ -557,6 +570,7 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     decode(model, repeats, as_json)
     ttft(model, repeats, True, "5,15,60", as_json)
     live(4, model, 60.0, 10.0, as_json)
+    start(model, 5, True, as_json)
     eyes(model, as_json)
     frames(model, "", None, as_json)
     cache(model, as_json)

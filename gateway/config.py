@@ -355,6 +355,12 @@ class Settings(BaseSettings):
         description="share of the words of past turns whose K/V stay; those with the least "
         "attention are evicted, pictures are not (docs/kv.md)",
     )
+    packed_cache_mib: int = Field(
+        2048,
+        ge=0,
+        le=1_048_576,
+        description="MiB of packed weights, for fast starts; 0: none (docs/performance.md)",
+    )
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
     outbound_events: int = Field(
         512, ge=8, le=1_000_000, description="events that may be queued for one slow client"

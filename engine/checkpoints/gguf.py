@@ -17,6 +17,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +48,7 @@ _SCALARS = {
     GGUFValueType.FLOAT64: "d",
 }
 _STRING_SIZE = struct.Struct("<Q")
+_SAMPLE_BYTES = 4096  # of each tensor, in the fingerprint
 T = TypeVar("T")
 
 
@@ -108,6 +110,7 @@ class GgufFile:
         alignment = self.get("general.alignment", int, GGUF_DEFAULT_ALIGNMENT)
         if alignment < 1:
             raise BadWeights(path, "general.alignment", "at least 1", str(alignment))
+        self._header_bytes = cursor.offset
         start = math.ceil(cursor.offset / alignment) * alignment
         self.tensors = {name: self._tensor(start, name, info) for name, info in infos}
         if len(self.tensors) != tensor_count:
@@ -146,6 +149,16 @@ class GgufFile:
         if found.kind != "F32":
             raise BadWeights(self.path, f"tensor {name}", "F32", found.kind)
         return found.raw.reshape(-1).view(np.float32).copy()
+
+    def fingerprint(self) -> str:
+        """Differs for files of other content: by size, date, header, and the first bytes of every
+        tensor. Reads some MB, where a digest of the whole file would read all of it."""
+        status = self.path.stat()
+        digest = blake2b(f"{status.st_size} {status.st_mtime_ns}".encode(), digest_size=16)
+        digest.update(self._map[: self._header_bytes])
+        for tensor in self.tensors.values():
+            digest.update(tensor.raw.reshape(-1)[:_SAMPLE_BYTES].tobytes())
+        return digest.hexdigest()
 
     def close(self) -> None:
         """Unmap the file. The tensors' `raw` must not be in use any more."""

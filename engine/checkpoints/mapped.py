@@ -40,7 +40,8 @@ class MappedTensors(Mapping[str, Tensor]):
         if location.byte_count == 0:
             return torch.empty(location.shape, dtype=location.dtype)
         # Copied, because the formats do not align tensors to their element size.
-        raw = bytearray(self._data[location.start : location.start + location.byte_count])
+        with memoryview(self._data) as data:  # whose slices are no copies
+            raw = bytearray(data[location.start : location.start + location.byte_count])
         return torch.frombuffer(raw, dtype=location.dtype).view(location.shape)
 
     def view(self, name: str) -> Tensor:

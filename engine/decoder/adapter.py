@@ -82,6 +82,10 @@ class Adapter:
     def __len__(self) -> int:
         return len(self._modules)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether it changes the weight of this GGUF name."""
+        return name in self._modules
+
     def adapted(
         self, tensor: GgufTensor, order: npt.NDArray[np.int64] | None
     ) -> npt.NDArray[np.uint8] | None:

@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
-from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.checkpoints.gguf import GgufFile, GgufTensor
 from headstart.engine.decoder.adapter import KIND, Adapter
 from headstart.engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
 from headstart.engine.decoder.key_scale import key_scale
+from headstart.engine.decoder.packed_file import PackedFile, PackedWriter
 from headstart.engine.errors import UnsupportedModel
 from headstart.kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
 from headstart.kernels.qlinear import FORMATS, QWeight, dequantize, pack, qlinear
@@ -88,9 +89,19 @@ class WeightLoader:
     """Reads a decoder's tensors from a GGUF file and checks their names and shapes."""
 
     def __init__(
-        self, file: GgufFile, spec: DecoderSpec, backend: str, adapter: Adapter | None = None
+        self,
+        file: GgufFile,
+        spec: DecoderSpec,
+        backend: str,
+        adapter: Adapter | None = None,
+        *,
+        packed: PackedFile | None = None,
+        writer: PackedWriter | None = None,
     ) -> None:
+        """`packed`: matrices made earlier of the same file and adapter, in place of making them;
+        `writer` gets each matrix that is made."""
         self.file, self.spec, self.backend, self.adapter = file, spec, backend, adapter
+        self._packed, self._writer = packed, writer
         self.dense = backend == "reference"
         self.nbytes = 0
 
@@ -174,13 +185,24 @@ class WeightLoader:
         tensor = self.file.tensor(name, (rows, cols))
         if tensor.kind not in FORMATS:
             raise UnsupportedModel(self.file.path, f"tensor {name}", FORMATS, tensor.kind)
-        adapted = None if self.adapter is None else self.adapter.adapted(tensor, order)
+        weight = self._made(tensor, order)
+        self.nbytes += rows * cols * torch.float32.itemsize if self.dense else weight.nbytes
+        return weight
+
+    def _made(self, tensor: GgufTensor, order: npt.NDArray[np.int64] | None) -> QWeight:
+        name, rows, cols = tensor.name, tensor.rows, tensor.cols
+        adapter = None if self.adapter is None or name not in self.adapter else self.adapter
+        if self._packed is not None:
+            kind = tensor.kind if adapter is None else KIND
+            return self._packed.weight(name, kind, rows, cols)
+        adapted = None if adapter is None else adapter.adapted(tensor, order)
         if adapted is not None:
             weight = pack(KIND, adapted, rows, cols)
         else:
             raw = tensor.raw if order is None else tensor.raw[order]
             weight = pack(tensor.kind, raw, rows, cols)
-        self.nbytes += rows * cols * torch.float32.itemsize if self.dense else weight.nbytes
+        if self._writer is not None:
+            self._writer.add(name, weight)
         return weight
 
     def _vector(self, name: str, length: int, order: npt.NDArray[np.int64] | None = None) -> Tensor:

@@ -3,7 +3,6 @@ size with random weights."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from headstart.engine.config import EngineConfig
+from headstart.engine.config import EngineConfig, is_directory
 from headstart.engine.errors import BadSettings, BadWeights
 from headstart.engine.models.checkpoint.tensors import RandomTensors, Tensors
 from headstart.engine.models.checkpoint.words import SETTINGS, TOKENIZER, Words, stand_in, words_of
@@ -52,11 +51,6 @@ def source_of(config: EngineConfig) -> ModelSource | None:
         return None
     folder = checked(Path(config.model).expanduser(), stored=not random)
     return _sized_like(folder) if random else _directory(folder)
-
-
-def is_directory(model: str) -> bool:
-    """Whether `model` is a directory, existing or not, rather than a packaged model's name."""
-    return os.sep in model or Path(model, "config.json").is_file()
 
 
 def checked(folder: Path, *, stored: bool = True) -> Path:

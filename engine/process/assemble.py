@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
@@ -25,6 +26,8 @@ from headstart.engine.interfaces import ModelServices, Thinning, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
+from headstart.engine.process.start_clock import StartClock
+from headstart.engine.process.unused_memory import give_back, trim_heap
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
@@ -108,32 +111,49 @@ class LabelledImageEncoder:
 
 
 def assemble(
-    paths: ModelPaths, config: EngineConfig, emit: Emit, report: Report
+    paths: ModelPaths,
+    config: EngineConfig,
+    emit: Emit,
+    report: Report,
+    clock: StartClock | None = None,
 ) -> tuple[Engine, api.ModelInfo]:
-    """Load everything and run it once. Raises `BadWeights` or another `EngineError`."""
+    """Load everything, in three threads, and run it once. `clock` gets the stages.
+
+    Raises `BadWeights`, which names the file that is wrong, or another `EngineError`.
+    """
+    clock = clock or StartClock()
     began_s = time.monotonic()
     require_no_pooling(config)
     # The kernels have threads of their own; torch's would compete with them.
     native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
-    report("ears", 0, 0)  # first, because a user may have supplied wrong ones
-    chosen = _recognizer(paths, config)
+    with ThreadPoolExecutor(2, "load") as pool:
+        report("ears", 0, 0)
+        hearing = pool.submit(_recognizer, paths, config, clock)
+        if paths.better_ears is not None:
+            wait([hearing])  # it times them, which nothing may disturb
+            hearing.result()
+        seeing = pool.submit(_eyes, paths, config, clock)
+        report("language model", 0, 0)
+        model = load_model(paths.llm, config, report, paths.adapter, clock)
+        report("ears", 0, 0)
+        chosen = hearing.result()
+        report("eyes", 0, 0)
+        labeller, reader = seeing.result()
     paths = replace(paths, ears=chosen.directory)
-    recognizer = chosen.recognizer
-    report("language model", 0, 0)
-    model = load_model(paths.llm, config, report, paths.adapter)
-    report("eyes", 0, 0)
     eyes = LabelledImageEncoder(
-        FrameLabeller.load(paths.eyes, paths.class_names, paths.faces),
+        labeller,
         Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden),
         EncoderCache(
             config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
         ),
     )
-    reader = reader_of(paths.reading, config)
-    engine = Engine(_parts(model, recognizer, eyes, reader, config), emit)
-    _warm_up(engine, recognizer, report)
+    engine = Engine(_parts(model, chosen.recognizer, eyes, reader, config), emit)
+    with clock.stage("warm-up"):
+        give_back()
+        _warm_up(engine, chosen.recognizer, report)
+        trim_heap()
     info = api.ModelInfo(
         name=paths.name,
         context_tokens=model.context_tokens,
@@ -141,6 +161,7 @@ def assemble(
         kv_pool_bytes=model.cache.pool_bytes,
         weights_bytes=paths.weights_bytes,
         load_s=time.monotonic() - began_s,
+        load_stages_s=clock.stages_s(),
         still=still_size(reader),
         frame=frame_size(reader),
         ears=paths.ears.name,
@@ -165,11 +186,20 @@ def thinning_of(config: EngineConfig, runner: Runner) -> Thinning | None:
     return Thinning(config.kv_text_kept, runner.attention) if config.kv_text_kept < 1 else None
 
 
-def _recognizer(paths: ModelPaths, config: EngineConfig) -> ChosenRecognizer:
-    if paths.better_ears is None:
-        return ChosenRecognizer(load_recognizer(paths.ears, config.ears_language), paths.ears)
-    demand = Demand(config.ears_sessions, config.chunk_ms)
-    return load_best((*paths.better_ears, paths.ears), config.ears_language, demand)
+def _recognizer(paths: ModelPaths, config: EngineConfig, clock: StartClock) -> ChosenRecognizer:
+    with clock.stage("recogniser"):
+        if paths.better_ears is None:
+            return ChosenRecognizer(load_recognizer(paths.ears, config.ears_language), paths.ears)
+        demand = Demand(config.ears_sessions, config.chunk_ms)
+        return load_best((*paths.better_ears, paths.ears), config.ears_language, demand)
+
+
+def _eyes(
+    paths: ModelPaths, config: EngineConfig, clock: StartClock
+) -> tuple[FrameLabeller, BackgroundReader | None]:
+    with clock.stage("eyes"):
+        labeller = FrameLabeller.load(paths.eyes, paths.class_names, paths.faces)
+        return labeller, reader_of(paths.reading, config)
 
 
 def _parts(

@@ -1,4 +1,4 @@
-"""`headstart models list | fetch NAME | info NAME | path NAME`.
+"""`headstart models list | fetch NAME | info NAME | path NAME | clear-packed`.
 
 `python -m headstart.engine.process.weights_command` is the same, without `headstart` on the PATH.
 """
@@ -34,6 +34,7 @@ from headstart.engine.weights.manifest import (
     Source,
     Weight,
 )
+from headstart.engine.weights.packed_store import PackedStore
 from headstart.engine.weights.store import Store, locate
 
 app = typer.Typer(
@@ -65,7 +66,7 @@ class _Bars:
 
 @app.command("list")
 def list_weights() -> None:
-    """List all models and weights: size, licence, and whether they are fetched."""
+    """List all models and weights: size, licence, whether they are fetched, and what is packed."""
     fetcher = Fetcher()
     store = Store(fetcher.root)
     table = Table("name", "size", "licence", "fetched")
@@ -79,6 +80,20 @@ def list_weights() -> None:
         fetched = "yes" if store.is_verified(weight) else "no"
         table.add_row(weight.name, _mib(weight.size_bytes), weight.licence, fetched)
     Console().print(table)
+    packed = PackedStore(fetcher.root, 0)
+    for entry in packed.entries():
+        typer.echo(f"packed for fast starts: {entry.path.name}, {_mib(entry.size_bytes)}")
+
+
+@app.command("clear-packed")
+def clear_packed() -> None:
+    """Remove the packed weights that make starts fast; the next start packs them again."""
+    try:
+        removed_bytes = PackedStore(Fetcher().root, 0).clear()
+    except OSError as error:
+        typer.echo(f"headstart: cannot remove packed weights: {error}", err=True)
+        raise typer.Exit(_EXIT_FAILED) from error
+    typer.echo(f"removed {_mib(removed_bytes)}")
 
 
 @app.command()

@@ -98,6 +98,7 @@ def engine_argv(
     argv += ["--kv-text-kept", str(settings.kv_text_kept)]
     argv += ["--frame-tokens", str(settings.frame_tokens)]
     argv += ["--pooled-frames", str(settings.pooled_frames)]
+    argv += ["--packed-cache-mib", str(settings.packed_cache_mib)]
     if settings.ears is not None:
         argv += ["--ears", settings.ears]
         argv += ["--ears-sessions", str(settings.ears_sessions)]

@@ -428,6 +428,7 @@ class Gateway:
                 "context_tokens": model.context_tokens if model else None,
                 "weights_bytes": model.weights_bytes if model else None,
                 "load_s": model.load_s if model else None,
+                "load_stages_s": (model.load_stages_s or None) if model else None,
                 "kv_bytes_per_token": model.kv_bytes_per_token if model else None,
                 "kv_pool_bytes": model.kv_pool_bytes if model else None,
                 "ears": (model.ears or None) if model else None,

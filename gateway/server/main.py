@@ -53,7 +53,6 @@ from headstart.gateway.errors import (
     PortInUse,
 )
 from headstart.gateway.protocol.ids import IdMaker
-from headstart.gateway.protocol.parse import prepare
 from headstart.gateway.runtime import log_lines, tasks, threads
 from headstart.gateway.runtime.child_process import ChildProcess, restarts
 from headstart.gateway.server import descriptors
@@ -415,6 +414,7 @@ def make_gateway(
     traces: Traces | None = None,
 ) -> Gateway:
     """The gateway with real sessions, and one set of metrics for all of them."""
+    from headstart.gateway.protocol.parse import prepare
     from headstart.gateway.session.session import Session
     from headstart.gateway.transport.webrtc.call_metrics import CallMetrics
     from headstart.gateway.transport.webrtc.calls import Calls

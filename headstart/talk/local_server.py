@@ -140,6 +140,7 @@ async def until_ready(
     api_key: str = NO_KEY,
     *,
     speak: bool = False,
+    poll_s: float = STATUS_POLL_S,
 ) -> Status | None:
     """Wait until the server's engine accepts sessions and, to `speak`, its voice is loaded or is
     known not to be there; None if it is not a headstart server, which has no status, or the key may
@@ -155,7 +156,7 @@ async def until_ready(
         voice_loads = speak and status.get("voice", {}).get("state") == "loading"
         if status["engine"]["state"] == "ready" and not voice_loads:
             return status
-        await asyncio.sleep(STATUS_POLL_S)
+        await asyncio.sleep(poll_s)
 
 
 def status_url(url: str) -> str:

@@ -21,6 +21,7 @@ from headstart.kernels.qlinear.formats import (
     FORMATS,
     UnknownKindError,
     WeightShapeError,
+    check_blocks,
     check_shape,
     lookup,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "WeightShapeError",
     "dequantize",
     "pack",
+    "panel_shape",
     "qlinear",
     "qlinear_many",
     "rows",
@@ -57,6 +59,12 @@ class QWeight:
 _weights = Arena()
 
 
+def panel_shape(kind: str, rows: int, cols: int) -> tuple[int, int]:
+    """Shape of `QWeight.panels`. Raises UnknownKindError, WeightShapeError."""
+    form = check_blocks(kind, rows, cols)
+    return panel_count(rows), panel_bytes(form, cols)
+
+
 def pack(
     kind: str,
     raw: npt.NDArray[np.uint8] | memoryview,
@@ -75,7 +83,7 @@ def pack(
     lib = library("qlinear", native.declare, backend)
     if lib is None:
         return QWeight(kind, rows, cols, reference.pack_panels(kind, flat, rows, cols))
-    shape = (panel_count(rows), panel_bytes(form, cols))
+    shape = panel_shape(kind, rows, cols)
     panels = _weights.take(shape[0] * shape[1]).view(shape)
     native.pack_panels(lib, form.code, flat, rows, cols, panels)
     return QWeight(kind, rows, cols, panels)

@@ -96,14 +96,20 @@ def lookup(kind: str) -> Format:
         raise UnknownKindError(kind) from None
 
 
-def check_shape(kind: str, size_bytes: int, rows: int, cols: int) -> Format:
-    """Raise WeightShapeError unless `size_bytes` bytes are exactly [rows, cols] of `kind`."""
+def check_blocks(kind: str, rows: int, cols: int) -> Format:
+    """Raise WeightShapeError unless [rows, cols] are whole blocks of `kind`."""
     form = lookup(kind)
     if rows < 1 or cols < 1 or cols % form.block:
         raise WeightShapeError(
             f"{kind} weight of shape [{rows}, {cols}]: expected at least one row, "
             f"and columns a positive multiple of {form.block}"
         )
+    return form
+
+
+def check_shape(kind: str, size_bytes: int, rows: int, cols: int) -> Format:
+    """Raise WeightShapeError unless `size_bytes` bytes are exactly [rows, cols] of `kind`."""
+    form = check_blocks(kind, rows, cols)
     expected = rows * cols // form.block * form.block_bytes
     if size_bytes != expected:
         raise WeightShapeError(

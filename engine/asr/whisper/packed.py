@@ -15,19 +15,30 @@ from torch import Tensor, nn
 from headstart.kernels.qlinear import QWeight, pack, qlinear
 
 GROUP = 32
+_BLOCK_BYTES = 2 + GROUP
+_STRIPE_WEIGHTS = 1 << 17  # quantised at a time, in memory that stays in the processor's cache
 _MOST = 63  # what `headstart.kernels.qlinear` calls narrow
 
 
 def pack_q8_0(weight: Tensor) -> QWeight:
-    """Quantise [N, K], K a multiple of 32."""
+    """Quantise [N, K] of any floating type, K a multiple of 32."""
     count, width = weight.shape
+    raw = torch.empty((count, width // GROUP, _BLOCK_BYTES), dtype=torch.uint8)
+    stripe = max(1, _STRIPE_WEIGHTS // width)
+    for at in range(0, count, stripe):
+        part = weight[at : at + stripe]
+        raw[at : at + stripe] = _blocks(part).view(len(part), -1, _BLOCK_BYTES)
+    return pack("Q8_0", raw.numpy(), count, width)
+
+
+def _blocks(weight: Tensor) -> Tensor:
+    """Q8_0 blocks uint8 [groups, 34]: an fp16 scale and 32 integers."""
     groups = weight.float().reshape(-1, GROUP)
     low, high = groups.aminmax(dim=1)
     scales = (torch.maximum(high, -low) / _MOST).half()
     inverse = torch.where(scales > 0, scales.float().reciprocal(), 0.0)
     steps = (groups * inverse[:, None]).round_().clamp_(-_MOST, _MOST).to(torch.int8)
-    blocks = torch.cat((scales[:, None].view(torch.uint8), steps.view(torch.uint8)), dim=1)
-    return pack("Q8_0", blocks.numpy(), count, width)
+    return torch.cat((scales[:, None].view(torch.uint8), steps.view(torch.uint8)), dim=1)
 
 
 class PackedLinear(nn.Module):

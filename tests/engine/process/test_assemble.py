@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -16,6 +18,7 @@ import torch
 from headstart.engine import api
 from headstart.engine.config import EngineConfig
 from headstart.engine.engine import Engine
+from headstart.engine.errors import EngineError
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.assemble import (
     LABELS_BYTES,
@@ -199,6 +202,36 @@ def test_ears_auto_starts_and_says_what_it_chose(paths: ModelPaths) -> None:
     assert (
         recognizer.finish(recognizer.open(whole.engine.parts.new_stream("quiet"))).committed == ""
     )
+
+
+def test_what_loading_took_is_told_by_part(whole: Whole) -> None:
+    """Every part has a stage, whichever thread loaded it."""
+    stages_s = whole.info.load_stages_s
+    assert set(stages_s) == {
+        "recogniser",
+        "eyes",
+        "decoder header",
+        "tokenizer",
+        "decoder weights",
+        "warm-up",
+    }
+    assert all(0 <= took_s <= whole.info.load_s for took_s in stages_s.values())
+
+
+@pytest.mark.parametrize("part", ["llm", "ears", "eyes", "reading"])
+def test_the_part_that_cannot_be_loaded_is_named(
+    paths: ModelPaths, tmp_path: Path, part: str
+) -> None:
+    """Each is loaded in a thread; its error is the start's, and no thread is left behind."""
+    broken = tmp_path / f"broken-{part}"
+    if part in ("ears", "reading"):
+        broken.mkdir()
+    else:
+        broken.write_bytes(b"nonsense" * 100)
+    changed: dict[str, Any] = {part: broken}
+    with pytest.raises(EngineError, match=f"broken-{part}|PP-OCR"):
+        Whole(replace(paths, **changed))
+    assert not [each.name for each in threading.enumerate() if each.name.startswith("load")]
 
 
 def test_a_models_weight_is_that_of_every_part(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from headstart.engine.process import weights_command
 from headstart.engine.weights.fetch import Fetcher
 from headstart.engine.weights.manifest import ADAPTERS, packaged
+from headstart.engine.weights.packed_store import PackedStore
 from tests.engine.weights.helpers import BIG, Shelf, fetcher
 
 RUNNER = CliRunner()
@@ -88,3 +89,17 @@ def test_every_adapter_that_the_manifest_names_is_in_the_package() -> None:
         files = sorted(path.name for path in (ADAPTERS / name).iterdir())
         assert files == ["adapter_config.json", "adapter_model.safetensors"]
     assert {path.name for path in ADAPTERS.iterdir()} == named
+
+
+def test_packed_weights_are_listed_and_cleared(root: Path) -> None:
+    """A file with its size; then none. Fetched weights stay."""
+    packed = PackedStore(root, 0).path("small", "key")
+    packed.parent.mkdir(parents=True)
+    packed.write_bytes(bytes(3 << 20))
+    listed = RUNNER.invoke(weights_command.app, ["list"])
+    assert "packed for fast starts: small-key.panels, 3.0 MiB" in listed.output
+    cleared = RUNNER.invoke(weights_command.app, ["clear-packed"])
+    assert cleared.exit_code == 0
+    assert "removed 3.0 MiB" in cleared.output
+    assert not packed.exists()
+    assert "packed for" not in RUNNER.invoke(weights_command.app, ["list"]).output

@@ -1,0 +1,174 @@
+"""Packed weights in one file, to be mapped: a start then neither merges, packs nor copies them.
+
+    panels of all weights, each at a multiple of 64 bytes
+    index                   JSON: key, and kind, rows, cols, offset and sum of each weight by name
+    index length            u64, little-endian
+    magic                   16 bytes: "headstart packed"
+
+The index lies at the end because sums are known only then. A weight's sum is that of its panels'
+u64 words modulo 2^64: every byte is read and checked when a file is opened, which also brings the
+pages into memory before the first token needs them. Panels are the same on all processors
+(kernels/qlinear/panels.py), big-endian ones apart, which no kernel runs on.
+
+Engines that map the same file share its memory. Its pages may be huge ones where the file system
+has large folios; they are asked for.
+"""
+
+from __future__ import annotations
+
+import mmap
+import warnings
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+import msgspec
+import numpy as np
+import torch
+
+from headstart.engine.errors import BadWeights
+from headstart.kernels.qlinear import FORMATS, QWeight, WeightShapeError, panel_shape
+
+MAGIC = b"headstart packed"
+_LENGTH_BYTES = 8
+_TAIL_BYTES = _LENGTH_BYTES + len(MAGIC)
+_ALIGNMENT_BYTES = 64
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    kind: str
+    rows: int
+    cols: int
+    offset: int
+    sum: int
+
+
+class _Index(msgspec.Struct, frozen=True):
+    key: str
+    weights: dict[str, _Entry]
+
+
+class PackedFile:
+    """The weights of a complete file. They are valid as long as any of them is referenced."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        """Map `path` and check every byte. Raises `BadWeights` for a file that is damaged or was
+        made of something else (another `key`), `OSError` for one that is not there."""
+        self._path = path
+        size_bytes = path.stat().st_size
+        if size_bytes < _TAIL_BYTES:
+            raise BadWeights(path, "size", f"at least {_TAIL_BYTES} bytes", str(size_bytes))
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            _advise(self._map, mmap.MADV_HUGEPAGE)
+        index = self._index()
+        if index.key != key:
+            raise BadWeights(path, "key", key, index.key)
+        self._weights = {name: self._weight(name, entry) for name, entry in index.weights.items()}
+
+    def __len__(self) -> int:
+        return len(self._weights)
+
+    def weight(self, name: str, kind: str, rows: int, cols: int) -> QWeight:
+        """Raises `BadWeights` unless it is there and of this kind and shape."""
+        weight = self._weights.get(name)
+        if weight is None:
+            raise BadWeights(self._path, f"weight {name}", "one of the file", "no such weight")
+        found = (weight.kind, weight.rows, weight.cols)
+        if found != (kind, rows, cols):
+            raise BadWeights(self._path, f"weight {name}", f"{(kind, rows, cols)}", f"{found}")
+        return weight
+
+    def _index(self) -> _Index:
+        tail = self._map[-_TAIL_BYTES:]
+        if tail[_LENGTH_BYTES:] != MAGIC:
+            raise BadWeights(self._path, "end of the file", repr(MAGIC), repr(tail[8:]))
+        length = int.from_bytes(tail[:_LENGTH_BYTES], "little")
+        begin = len(self._map) - _TAIL_BYTES - length
+        if begin < 0:
+            raise BadWeights(self._path, "index", f"{length} bytes", f"{len(self._map)} in all")
+        try:
+            return msgspec.json.decode(self._map[begin : begin + length], type=_Index)
+        except msgspec.DecodeError as error:
+            raise BadWeights(self._path, "index", "JSON of weights", str(error)) from error
+
+    def _weight(self, name: str, entry: _Entry) -> QWeight:
+        what = f"weight {name}"
+        if entry.kind not in FORMATS:
+            raise BadWeights(self._path, what, f"one of {', '.join(FORMATS)}", entry.kind)
+        try:
+            shape = panel_shape(entry.kind, entry.rows, entry.cols)
+        except WeightShapeError as error:
+            raise BadWeights(self._path, what, "whole blocks", str(error)) from error
+        size_bytes = shape[0] * shape[1]
+        end = entry.offset + size_bytes
+        if entry.offset < 0 or entry.offset % _ALIGNMENT_BYTES or end > len(self._map):
+            raise BadWeights(self._path, what, f"{size_bytes} bytes in the file", str(entry.offset))
+        with warnings.catch_warnings():
+            # Nobody writes to weights; a write would end the process, not change the file.
+            warnings.filterwarnings("ignore", "The given buffer is not writable")
+            flat = torch.frombuffer(
+                self._map, dtype=torch.uint8, count=size_bytes, offset=entry.offset
+            )
+        weight = QWeight(entry.kind, entry.rows, entry.cols, flat.view(shape))
+        found = _sum(weight)
+        if found != entry.sum:
+            raise BadWeights(self._path, f"{what}, sum", f"{entry.sum:#x}", f"{found:#x}")
+        return weight
+
+
+class PackedWriter:
+    """Writes weights one after the other; without `finish` the file is not complete."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        """Raises `OSError`, as all methods do."""
+        self._key = key
+        self._entries: dict[str, _Entry] = {}
+        self._offset = 0
+        self._file: BinaryIO = path.open("wb", buffering=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def add(self, name: str, weight: QWeight) -> None:
+        assert name not in self._entries
+        self._entries[name] = _Entry(
+            weight.kind, weight.rows, weight.cols, self._offset, _sum(weight)
+        )
+        self._write(weight.panels.numpy().reshape(-1).data)
+        self._write(memoryview(bytes(-self._offset % _ALIGNMENT_BYTES)))
+
+    def finish(self) -> None:
+        index = msgspec.json.encode(_Index(self._key, self._entries))
+        end = index + len(index).to_bytes(_LENGTH_BYTES, "little") + MAGIC
+        self._write(memoryview(end))
+
+    def _write(self, data: memoryview) -> None:
+        while data:  # a write may take a part only
+            written = self._file.write(data)
+            assert written is not None
+            data = data[written:]
+            self._offset += written
+
+
+def _sum(weight: QWeight) -> int:
+    """The sum of the panels' u64 words modulo 2^64."""
+    words = weight.panels.numpy().reshape(-1).view("<u8")
+    return int(np.add.reduce(words, dtype=np.uint64))
+
+
+def _advise(mapped: mmap.mmap, advice: int) -> None:
+    """Advice that is refused costs speed only."""
+    try:
+        mapped.madvise(advice)
+    except OSError:
+        return
