@@ -121,7 +121,8 @@ def _packed(source: WeightSource, store: PackedStore, report: Report) -> PackedF
             log.warning("weights are packed anew at each start: %s", error)
             traceback.clear_frames(error.__traceback__)  # they hold parts of the mapped GGUF file
             return None
-    store.used(path)
+    if found is not None:
+        store.used(path)
     return found
 
 
@@ -132,14 +133,15 @@ def _opened(path: Path, key: str) -> PackedFile | None:
     except FileNotFoundError:
         return None
     except (BadWeights, OSError) as error:
-        log.warning("packed weights are made again: %s", error)
+        log.warning("packed weights cannot be used: %s", error)
         return None
 
 
 def _made(
     source: WeightSource, store: PackedStore, path: Path, key: str, report: Report
-) -> PackedFile:
-    """Pack into a file and map it. Raises `DiskFull`, `OSError`, `BadWeights`."""
+) -> PackedFile | None:
+    """Pack into a file and map it; None if the disk does not give back what was written. Raises
+    `DiskFull`, `OSError`, and `BadWeights` for what is wrong with the GGUF file."""
 
     def waiting() -> None:
         log.info("another process is packing weights; waiting")
@@ -156,4 +158,4 @@ def _made(
             store.finish(draft, path)
         finally:
             store.abandon()
-    return PackedFile(path, key)
+    return _opened(path, key)

@@ -24,6 +24,7 @@ from headstart.engine.errors import BadWeights
 from headstart.engine.process import packed_weights
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.weights import packed_store
+from headstart.engine.weights.packed_store import PackedStore
 from headstart.kernels.levels import here
 from headstart.kernels.native import find_compiler
 from tests.engine.harness import logits_at_once
@@ -138,6 +139,25 @@ def empty(path: Path) -> None:
     path.write_bytes(b"")
 
 
+def test_a_disk_that_does_not_give_back_what_was_written(
+    gguf: Path, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The weights are packed in memory: the start goes on, with the right bits."""
+    wanted = logits(gguf)
+    for path in files(home):
+        path.unlink()
+    finish = PackedStore.finish
+
+    def lose(store: PackedStore, draft: Path, path: Path) -> None:
+        finish(store, draft, path)
+        flip(path)
+
+    monkeypatch.setattr(PackedStore, "finish", lose)
+    with caplog.at_level(logging.WARNING):
+        assert torch.equal(logits(gguf), wanted)
+    assert "packed weights cannot be used" in caplog.text
+
+
 @pytest.mark.parametrize("damage", [flip, cut, empty])
 def test_a_damaged_file_is_made_again(
     gguf: Path, home: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
@@ -148,7 +168,7 @@ def test_a_damaged_file_is_made_again(
     damage(made)
     with caplog.at_level(logging.WARNING):
         assert torch.equal(logits(gguf), wanted)
-    assert "packed weights are made again" in caplog.text
+    assert "packed weights cannot be used" in caplog.text
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         assert torch.equal(logits(gguf), wanted)

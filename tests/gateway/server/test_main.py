@@ -287,3 +287,12 @@ def test_people_are_told_what_the_llm_server_can(capsys: pytest.CaptureFixture[s
     model = api.ModelInfo("m", 1, 1, 1, 1, 1.0, llm_server=facts)
     announcer.engine_ready(api.Ready("1", model))
     assert "LLM server, prefix block: 16 tokens" in capsys.readouterr().err
+
+
+def test_the_engine_is_started_before_the_protocol_is_imported() -> None:
+    """The protocol's types take half a second: they are imported while the engine loads."""
+    asked = "import sys, headstart.gateway.server.main; print('openai' in sys.modules)"
+    found = subprocess.run(
+        [sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert found.stdout.strip() == "False"
