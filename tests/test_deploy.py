@@ -15,7 +15,7 @@ from compose_spec.models import ComposeSpecification
 from typer.main import get_command
 
 from headstart.cli import build
-from headstart.gateway.config import Settings
+from headstart.gateway.settings import Settings
 from tests.debian_tools import SYSTEMD
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from headstart.gateway.config import Settings
+from headstart.gateway.settings import Settings
 from tests.commit_checks import file_faults, message_faults
 
 ROOT = Path(__file__).resolve().parents[1]

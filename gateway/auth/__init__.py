@@ -2,7 +2,7 @@
 
 `access` decides, `client_secrets` stores the ephemeral ones, and `middleware` checks every request.
 
-May import: `config`, `engine.api`, `errors`, `protocol`, `runtime`.
+May import: `engine.api`, `errors`, `protocol`, `runtime`, `settings`.
 Never: logs or stores a key. A key is known by its `key_id`.
 
 """

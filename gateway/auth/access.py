@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headstart.gateway.auth.client_secrets import PREFIX, ClientSecrets
-from headstart.gateway.config import Settings
 from headstart.gateway.errors import ConfigError
+from headstart.gateway.settings import Settings
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
 KEY_CHARS_MIN = 16

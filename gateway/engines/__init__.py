@@ -8,7 +8,7 @@
 `engines` places sessions, moves those of an engine that is lost, and drains engines. `totals` adds
 up what they count.
 
-May import: `engine.api`, `engine.placement`, `config`, `engine_address`, `engine_link`, `errors`,
-`runtime`, `telemetry`.
+May import: `engine.api`, `engine.placement`, `engine_address`, `engine_link`, `errors`,
+`runtime`, `settings`, `telemetry`.
 Never: knows what is in a conversation. `headstart.gateway.session` does.
 """

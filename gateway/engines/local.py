@@ -16,9 +16,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headstart.gateway.config import Settings
 from headstart.gateway.engine_link import EngineLink
 from headstart.gateway.runtime.child_process import ChildProcess, Pipes
+from headstart.gateway.settings import Settings
 
 CUDA = "CUDA_VISIBLE_DEVICES"
 

@@ -5,7 +5,7 @@ accept loop with its limits, and the order of startup and shutdown.
 client's URL and headers. `accept` bounds connections without a session.
 
 May import: `audio`, `auth`, `config`, `connection`, `dashboard`, `engine.api`, `engine_link`,
-`engines`, `errors`, `protocol`, `runtime`, `session`, `telemetry`, `tracing`, `transport`,
-`transport.webrtc`, `transport.websocket`, `tts`, `video`.
+`engines`, `errors`, `protocol`, `runtime`, `session`, `settings`, `telemetry`, `tracing`,
+`transport`, `transport.webrtc`, `transport.websocket`, `tts`, `video`.
 Never: decides what a session answers. `headstart.gateway.session` does.
 """

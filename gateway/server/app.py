@@ -46,7 +46,6 @@ from headstart.gateway.auth.middleware import (
     reject_websocket,
 )
 from headstart.gateway.auth.share_domains import ShareDomains
-from headstart.gateway.config import Settings
 from headstart.gateway.connection.interfaces import Connection, Player, SessionCore
 from headstart.gateway.connection.outbound import Bounds
 from headstart.gateway.connection.pending import DroppedConnections
@@ -73,6 +72,7 @@ from headstart.gateway.server import handshake
 from headstart.gateway.server.descriptors import Descriptors
 from headstart.gateway.server.overview import Overview
 from headstart.gateway.session.actions import Hangup
+from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry.footprint import footprint
 from headstart.gateway.telemetry.loop_lag import LoopLag
 from headstart.gateway.telemetry.metrics import Metrics, MetricsPage

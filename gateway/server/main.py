@@ -31,7 +31,7 @@ from headstart.engine import api
 from headstart.engine.api.keys import BadKeys, check_address
 from headstart.gateway.audio.native import native_audio
 from headstart.gateway.auth.access import is_open_to_others, read_keys
-from headstart.gateway.config import Settings, near_misses
+from headstart.gateway.config import near_misses
 from headstart.gateway.connection.pending import PendingLimits
 from headstart.gateway.connection.registry import ResumeMetrics
 from headstart.gateway.dashboard.hub import Hub
@@ -58,6 +58,7 @@ from headstart.gateway.runtime.child_process import ChildProcess, restarts
 from headstart.gateway.server import descriptors
 from headstart.gateway.server.app import Gateway, build_app
 from headstart.gateway.server.http_server import GatewayServer
+from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry import names
 from headstart.gateway.telemetry.collectors import BuildCollector, CountsCollector, LagCollector
 from headstart.gateway.telemetry.metrics import Metrics, MetricsPage

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import psutil
 
 from headstart.engine import api
-from headstart.gateway.config import Settings
 from headstart.gateway.connection.registry import SessionEntry, SessionRegistry
 from headstart.gateway.connection.runner import SessionRunner
 from headstart.gateway.dashboard.hub import Hub, SessionView
 from headstart.gateway.engines.engines import Engines
+from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry.loop_lag import LoopLag
 from headstart.gateway.telemetry.metrics import Metrics
 

@@ -6,8 +6,8 @@ responses, and `speech_output` synthesises and truncates their audio. `conversat
 store what was said. `video_input` and `item_audio` take images and audio. `turn_reports` reports
 turns to observers. `actions` lists the actions, and `context` is the state these modules share.
 
-May import: `audio`, `config`, `default_prompts`, `engine.api`, `protocol`, `telemetry`, `tts`,
-`video`.
+May import: `audio`, `default_prompts`, `engine.api`, `protocol`, `settings`,
+`telemetry`, `tts`, `video`.
 Never: does I/O or reads a clock. Events and time come in as arguments, actions go out.
 
 """

@@ -8,7 +8,6 @@ from collections import Counter
 from headstart.engine import api
 from headstart.engine.api import SMALL_PICTURE, PictureSize
 from headstart.gateway.audio.echo import EchoDetector
-from headstart.gateway.config import Settings
 from headstart.gateway.protocol.errors import ProtocolError
 from headstart.gateway.protocol.events import Events
 from headstart.gateway.protocol.extensions import Endpointing, GatewayEventName, Interruption
@@ -27,6 +26,7 @@ from headstart.gateway.session.actions import (
 from headstart.gateway.session.conversation import Conversation
 from headstart.gateway.session.tools import calling_of
 from headstart.gateway.session.turns import TurnMachine
+from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry.latency import BudgetError, ChunkBudget, ChunkSummary
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.telemetry.observer import Observer, Observers

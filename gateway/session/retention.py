@@ -5,9 +5,9 @@ from __future__ import annotations
 from openai.types.realtime import RealtimeTruncationRetentionRatio
 
 from headstart.engine import api
-from headstart.gateway.config import Settings
 from headstart.gateway.protocol.session_config import SessionConfig
 from headstart.gateway.session.context import SessionContext
+from headstart.gateway.settings import Settings
 
 
 def window_of(config: SessionConfig, settings: Settings) -> api.Window:

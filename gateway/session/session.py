@@ -34,7 +34,6 @@ from openai.types.realtime import (
 from headstart.engine import api
 from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.audio.segmenter import CommitTooShortError
-from headstart.gateway.config import Settings
 from headstart.gateway.protocol import errors, items
 from headstart.gateway.protocol.errors import FatalProtocolError, ProtocolError
 from headstart.gateway.protocol.extensions import InputImageBufferAppend, PlayoutStarted
@@ -55,6 +54,7 @@ from headstart.gateway.session.turn_taking import TurnTaking
 from headstart.gateway.session.turns import TurnState
 from headstart.gateway.session.updates import SessionUpdates, open_command
 from headstart.gateway.session.video_input import VideoInput
+from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.telemetry.observer import Observer
 from headstart.gateway.tts.messages import ClauseDone, Stop, SynthesisedAudio

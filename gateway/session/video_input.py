@@ -19,7 +19,6 @@ import msgspec
 
 from headstart.engine import api
 from headstart.gateway.audio.clock import engine_samples_to_exact_ms
-from headstart.gateway.config import Settings
 from headstart.gateway.protocol.errors import ProtocolError
 from headstart.gateway.protocol.extensions import (
     InputImageBufferAppend,
@@ -29,6 +28,7 @@ from headstart.gateway.protocol.extensions import (
 from headstart.gateway.protocol.images import scaled
 from headstart.gateway.session.actions import Decode
 from headstart.gateway.session.context import SessionContext
+from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry.latency import ChunkBudget
 from headstart.gateway.video.content_sampling import Flow, Scene, Sharp
 from headstart.gateway.video.decode import DecodedImage, Encoded, Outcome

@@ -11,7 +11,6 @@ from typing import Any
 
 from headstart.engine import api
 from headstart.gateway.audio.open_utterance import Arrival
-from headstart.gateway.config import Settings
 from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.session.actions import (
     Action,
@@ -26,6 +25,7 @@ from headstart.gateway.session.actions import (
     SendToTts,
 )
 from headstart.gateway.session.session import Session
+from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.telemetry.observer import Observer
 from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from headstart.engine import api
 from headstart.gateway.audio.open_utterance import Arrival
-from headstart.gateway.config import Settings, load
+from headstart.gateway.config import load
 from headstart.gateway.connection.pending import PendingLimits
 from headstart.gateway.engine_link import EngineLink, private_endpoint
 from headstart.gateway.engines.engines import Engines
@@ -25,6 +25,7 @@ from headstart.gateway.server.app import Gateway
 from headstart.gateway.server.http_server import GatewayServer
 from headstart.gateway.server.main import bind, url_of, uvicorn_config
 from headstart.gateway.session.actions import Action, ContinueLater, Hangup, Send, SendToEngine
+from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.transport.webrtc.call_metrics import CallMetrics
 from headstart.gateway.transport.webrtc.calls import Calls

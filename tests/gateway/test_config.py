@@ -3,7 +3,6 @@ from pathlib import Path
 import pytest
 
 from headstart.gateway.config import (
-    Settings,
     as_toml,
     load,
     near_misses,
@@ -11,6 +10,7 @@ from headstart.gateway.config import (
     read_file,
 )
 from headstart.gateway.errors import ConfigError
+from headstart.gateway.settings import Settings
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from headstart.cli import PLUGIN_GROUP, build
-from headstart.gateway.config import Settings
 from headstart.gateway.errors import ConfigError
+from headstart.gateway.settings import Settings
 
 runner = CliRunner()
 

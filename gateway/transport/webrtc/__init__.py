@@ -5,8 +5,8 @@ In: `audio_track` feeds `audio_receiver` (`receive_buffer`, then `opus` or `tele
 HTTP side, `call` one peer connection. `receive_buffer`, `audio_receiver` and `rtp_clock` take
 packets and time as arguments.
 
-May import: `audio`, `auth`, `config`, `connection`, `engine.api`, `protocol`, `runtime`, `session`,
-`telemetry`, `video`.
+May import: `audio`, `auth`, `connection`, `engine.api`, `protocol`, `runtime`, `session`,
+`settings`, `telemetry`, `video`.
 Never: reaches into aiortc's private parts outside `aiortc_hooks`.
 
 """

@@ -29,7 +29,6 @@ from starlette.routing import Route
 from headstart.gateway.auth.access import Admitted, key_of
 from headstart.gateway.auth.client_secrets import LIFETIME_S, LIFETIME_S_DEFAULT, ClientSecrets
 from headstart.gateway.auth.middleware import admitted_of
-from headstart.gateway.config import Settings
 from headstart.gateway.connection.interfaces import Connection, Player, SessionCore
 from headstart.gateway.connection.registry import SessionEntry, SessionRegistry
 from headstart.gateway.protocol import errors
@@ -39,6 +38,7 @@ from headstart.gateway.protocol.parse import decode_json, parse_session
 from headstart.gateway.protocol.session_config import SessionUpdate
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.clocks import since_boot_s
+from headstart.gateway.settings import Settings
 from headstart.gateway.transport.webrtc import aiortc_hooks, steady_time
 from headstart.gateway.transport.webrtc.call import AnswerTooSlow, Call, describe_ice
 from headstart.gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics

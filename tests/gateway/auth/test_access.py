@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from headstart.gateway.auth.access import Access, Admitted, Refused, is_open_to_others, read_keys
 from headstart.gateway.auth.client_secrets import ClientSecrets
-from headstart.gateway.config import Settings, load
+from headstart.gateway.config import load
 from headstart.gateway.errors import ConfigError
+from headstart.gateway.settings import Settings
 
 
 def having(**flags: Any) -> Settings:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import statistics
 import sys
 import time
@@ -15,7 +16,7 @@ from tests.gateway.shell_fakes import receive, running_gateway, until
 from tests.gateway.transport.webrtc.peer import Microphone, calling
 from tests.gateway.transport.webrtc.sound import sine
 
-FLOOD_S = 20.0  # at most; it ends with the test
+FLOOD_S = 60.0  # at most; it ends with the test
 MEASURED_S = 2.0
 
 
@@ -57,9 +58,11 @@ async def test_a_flood_of_packets_has_its_calls_share_of_the_loop(
                     await receive(neighbour, "echo")
                     waits_s.append(time.perf_counter() - asked_s)
                     await asyncio.sleep(0.01)
+                assert flooder.returncode is None, "the flood ended before the measurement did"
                 await until(lambda: len(running.sessions[2].heard) > 24_000)
         finally:
-            flooder.kill()
+            with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+                flooder.kill()
             await flooder.wait()
         for share, (first_s, last_s) in spans_s.items():
             allowed_s = (last_s - first_s) * SHARE + BURST_S + RESERVE_S
