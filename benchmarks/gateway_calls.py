@@ -29,6 +29,7 @@ FRAME_SAMPLES = RATE_HZ * FRAME_MS // 1000
 PAUSE_PACKETS = 6000 // PACKET_MS
 HISS_RMS = 30
 CALL_WAIT_S = 20.0
+STOPPED_S = 1.0
 SLOTS = 8  # per packet time, so that not all packets are sent at once
 
 
@@ -119,7 +120,10 @@ class CallFleet:
         while True:
             due_s += step_s
             await asyncio.sleep(due_s - loop.time())
-            self._late_ms_max = max(self._late_ms_max, (loop.time() - due_s) * 1000)
+            late_s = loop.time() - due_s
+            self._late_ms_max = max(self._late_ms_max, late_s * 1000)
+            if late_s > STOPPED_S:  # this process stood still: go on from here
+                due_s = loop.time()
             slot = (slot + 1) % SLOTS
             for caller in self._callers[slot::SLOTS]:
                 if caller.peer.connectionState == "connected":
@@ -137,6 +141,7 @@ class CallFleet:
             "lost": lost,
             "answers": self._answers,
             "errors": self._errors,
+            "packets": sum(caller.sent for caller in self._callers),
             "clients_late_ms_max": round(late, 1),
             "clients_cpu_s": round(sum(os.times()[:2]), 2),
         }

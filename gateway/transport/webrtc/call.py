@@ -137,6 +137,7 @@ class Call:
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
         if "m=audio" in self._offer:
             self.outgoing.codec = codecs.spoken(aiortc_hooks.codecs(transceiver))
+            self.outgoing.send = media_path.PacketSender(transceiver).send
         await self._peer.setLocalDescription(await self._peer.createAnswer())
         aiortc_hooks.ignore_send_after_close(self._peer)
         aiortc_hooks.bound_candidates(self._peer, 2 * CANDIDATES_MAX)

@@ -116,10 +116,7 @@ class PacketSender:
     loop has asked the track for its first frame: only then is there a connection."""
 
     def __init__(self, transceiver: RTCRtpTransceiver) -> None:
-        sender: Any = transceiver.sender
-        self._sender = sender
-        self._transport: Any = sender.transport
-        self._connection: Any = self._transport.transport._connection
+        self._sender: Any = transceiver.sender
         (codec, *_) = aiortc_hooks.codecs(transceiver)
         self._type = codec.payloadType
         self._sequence = random_sequence_number()
@@ -129,8 +126,9 @@ class PacketSender:
     def send(self, payload: bytes, timestamp: int) -> None:
         """Send one packet; `timestamp`: its RTP time, counted from any one instant. Nothing is sent
         over a connection that has ended."""
-        sender, transport = self._sender, self._transport
-        pair = self._connection._nominated.get(COMPONENT)
+        sender = self._sender
+        transport = sender.transport  # another one after bundling
+        pair = transport.transport._connection._nominated.get(COMPONENT)
         if transport._state is not State.CONNECTED or pair is None or not sender._enabled:
             return
         sequence, self._sequence = self._sequence, (self._sequence + 1) & 0xFFFF
