@@ -50,8 +50,7 @@ def opus_turn() -> list[bytes]:
 
 
 class SilentTrack(MediaStreamTrack):
-    """Sends nothing: what is sent goes past aiortc's tasks, which would cost more than the gateway.
-    """
+    """Sends nothing: packets go past aiortc's tasks, which would cost more than the gateway."""
 
     kind = "audio"
 
@@ -133,9 +132,7 @@ class CallFleet:
 
     def report(self) -> dict[str, Any]:
         late, self._late_ms_max = self._late_ms_max, 0.0
-        lost = sum(
-            caller.peer.connectionState in ("failed", "closed") for caller in self._callers
-        )
+        lost = sum(caller.peer.connectionState in ("failed", "closed") for caller in self._callers)
         return {
             "sessions": len(self._callers),
             "lost": lost,

@@ -71,8 +71,11 @@ def _library() -> ctypes.CDLL:
         ctypes.c_int,
     ]
     library.opus_encoder_create.restype = ctypes.c_void_p
-    library.opus_encoder_create.argtypes = [ctypes.c_int32, ctypes.c_int, ctypes.c_int] + [
-        ctypes.c_void_p
+    library.opus_encoder_create.argtypes = [
+        ctypes.c_int32,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_void_p,
     ]
     library.opus_encoder_destroy.restype = None
     library.opus_encoder_destroy.argtypes = [ctypes.c_void_p]
