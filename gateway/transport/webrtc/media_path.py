@@ -1,7 +1,7 @@
 """Sound between a call's socket and the call, past aiortc's tasks.
 
-aiortc moves each packet through a queue, a task and a dozen coroutines, which costs several times
-as much as SRTP and Opus. Here a packet is received in the callback of its socket and sent in the
+aiortc moves each packet through a queue, a task and a dozen coroutines, which costs more than
+decoding its Opus. Here a packet is received in the callback of its socket and sent in the
 callback of its timer. aiortc keeps ICE, DTLS, SDP, RTCP, the data channel and video; its counts and
 its history of packets are kept up, so that its reports and retransmissions are right.
 
@@ -118,6 +118,7 @@ class PacketSender:
     def __init__(self, transceiver: RTCRtpTransceiver) -> None:
         self._sender: Any = transceiver.sender
         (codec, *_) = aiortc_hooks.codecs(transceiver)
+        assert codec.payloadType is not None
         self._type = codec.payloadType
         self._sequence = random_sequence_number()
         self._origin = random32()

@@ -54,5 +54,6 @@ def test_opus_has_the_bits_of_ffmpegs_wrapper() -> None:
 
 
 def test_opus_refuses_a_length_that_it_has_not() -> None:
+    """With an error that names libopus's, not with an empty packet."""
     with pytest.raises(OpusError, match="libopus error"):
         OpusEncoder(CLIENT_RATE_HZ, {}).encode(bytes(7 * 2))

@@ -238,4 +238,5 @@ async def test_what_is_sent_is_counted_and_can_be_sent_again() -> None:
 
 @pytest.mark.parametrize("payload", [b"", bytes(11)])
 def test_what_is_too_short_is_no_packet(payload: bytes) -> None:
+    """Less than a header."""
     assert parse(payload) is None
