@@ -1,4 +1,5 @@
-"""The only module that uses private parts of aiortc and aioice, where they offer no public API.
+"""Private parts of aiortc and aioice, where they offer no public API. Only this module and
+`media_path`, which carries sound, use any.
 
     tap_packets   an `RTCRtpReceiver`'s RTP packets, in place of its jitter buffer and decoder
     tee_packets   the same, in addition to the receiver's own processing
@@ -60,7 +61,7 @@ TIMED_RETRANSMISSIONS = 1
 
 def tap_packets(receiver: Any, on_packet: PacketHandler) -> None:
     """Send the receiver's packets only to `on_packet`, on the loop and in network order. The
-    receiver continues to send its reports."""
+    receiver continues to send its reports. `media_path.receive` shortens the way to it."""
     receiver._RTCRtpReceiver__jitter_buffer = _Tap(receiver, on_packet)
 
 

@@ -3,11 +3,9 @@ the way. No I/O, no clock."""
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from aiortc.rtp import RtpPacket
 
 from headstart.gateway.audio.clock import CLIENT_RATE_HZ
 from headstart.gateway.transport.webrtc.codecs import Codec, Formats
@@ -37,7 +35,7 @@ class Timeline:
         is_opus = piece.codec == Codec.OPUS
         if piece.kind is not PieceKind.AUDIO:
             if is_opus != self._is_opus:  # the next packet has no copy of earlier audio
-                piece = dataclasses.replace(piece, payload=b"")
+                piece = piece._replace(payload=b"")
             return self._decoder.decode(piece)
         if is_opus == self._is_opus:
             return self._decoder.decode(piece)
@@ -50,8 +48,22 @@ class Timeline:
         return self._opus if self._is_opus else self._telephone
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedAudio:
+class RtpPacketLike(Protocol):
+    """What is read of an RTP packet."""
+
+    @property
+    def payload_type(self) -> int: ...
+    @property
+    def sequence_number(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def ssrc(self) -> int: ...
+    @property
+    def payload(self) -> bytes: ...
+
+
+class ReceivedAudio(NamedTuple):
     """s16 mono at 24 kHz. `received_ns` and `timestamp` (RTP at 48 kHz, unwrapped) belong to the
     packet that carried it; None for filling."""
 
@@ -86,7 +98,7 @@ class AudioReceiver:
         """When to call `pull` if no packet arrives before, in ns."""
         return self._buffer.due_ns
 
-    def push(self, packet: RtpPacket, now_ns: int) -> None:
+    def push(self, packet: RtpPacketLike, now_ns: int) -> None:
         """Process one RTP packet; a change of its SSRC begins another stream. The payload type
         selects the codec; packets of a type that was not negotiated are ignored."""
         codec = self._formats.get(packet.payload_type)

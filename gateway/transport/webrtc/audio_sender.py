@@ -53,6 +53,10 @@ TAIL_FRAMES = 5
 """Silent frames after the last audio: a peer whose buffer runs empty in mid-sound stretches it."""
 
 
+Send = Callable[[bytes, int], None]
+"""Sends a payload with its RTP time, in the codec's clock and counted from any one instant."""
+
+
 class Playout:
     """The queue and its pacing. No I/O, no clock: one frame per 20 ms, starting when there is
     something to play."""
@@ -148,6 +152,9 @@ class AudioSender(MediaStreamTrack):
         """When the peer last responded, in ns; updated by the call."""
         self.codec = Codec.OPUS
         """The negotiated codec; set before the first frame."""
+        self.send: Send | None = None
+        """Sends packets past aiortc's loop over a track's frames, which costs more; set before the
+        first frame. None: `recv` returns them."""
         self._now_ns = now_ns
         self._origin_ns = now_ns()
         self._playout = Playout()
@@ -191,21 +198,28 @@ class AudioSender(MediaStreamTrack):
         self._filled.set()
 
     async def recv(self) -> av.Packet[Any]:
-        """The next packet, when it is due. Called by the sender that owns the track."""
-        due_ns, sent_before = await self._due_ns(), self.sent_samples
-        await asyncio.sleep(max(0, due_ns - self._now_ns()) / 1e9)
-        try:
-            packet = self._encoded(self._playout.take(), due_ns)
-        except Exception as error:  # the sender would end without anyone noticing
-            tasks.report("playout", error)
-            self.on_failed(error)
-            raise MediaStreamError from error
-        if self.sent_samples > sent_before and not self._playing:
-            self._playing = True
-            self.on_started()
-        elif self._playout.is_empty:
-            self._stopped()
-        return packet
+        """The next packet, when it is due. Called by the sender that owns the track. With `send`
+        set, packets go there instead, and this ends with the track only."""
+        while True:
+            due_ns, sent_before = await self._due_ns(), self.sent_samples
+            await asyncio.sleep(max(0, due_ns - self._now_ns()) / 1e9)
+            try:
+                payload, number = self._encoded(self._playout.take(), due_ns)
+                if self.send is not None:
+                    self.send(payload, number * FRAME_MS * self.codec.rate_hz // 1000)
+            except Exception as error:  # the sender would end without anyone noticing
+                tasks.report("playout", error)
+                self.on_failed(error)
+                raise MediaStreamError from error
+            if self.sent_samples > sent_before and not self._playing:
+                self._playing = True
+                self.on_started()
+            elif self._playout.is_empty:
+                self._stopped()
+            if self.send is None:
+                packet = av.Packet(payload)
+                packet.pts, packet.time_base = number * FRAME_SAMPLES, Fraction(1, CLIENT_RATE_HZ)
+                return packet
 
     async def _due_ns(self) -> int:
         """When the next frame is due, once there is one."""
@@ -219,14 +233,13 @@ class AudioSender(MediaStreamTrack):
             self._playing = False
             self.on_stopped()
 
-    def _encoded(self, pcm: bytes, due_ns: int) -> av.Packet[Any]:
+    def _encoded(self, pcm: bytes, due_ns: int) -> tuple[bytes, int]:
+        """A frame's payload and its number on the track's clock, of `FRAME_MS` each."""
         encode = self._encode = self._encode or encoder_of(self.codec)
         # RTP time advances during pauses, in whole frames.
         number = max(self._last_frame + 1, (due_ns - self._origin_ns) // FRAME_NS)
         self._last_frame = number
-        packet = av.Packet(encode(pcm))
-        packet.pts, packet.time_base = number * FRAME_SAMPLES, Fraction(1, CLIENT_RATE_HZ)
-        return packet
+        return encode(pcm), number
 
 
 def _nothing() -> None:

@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from aiortc.rtp import RtpPacket
-
 from headstart.gateway.runtime import tasks
-from headstart.gateway.transport.webrtc.audio_receiver import AudioReceiver, ReceivedAudio
+from headstart.gateway.transport.webrtc.audio_receiver import (
+    AudioReceiver,
+    ReceivedAudio,
+    RtpPacketLike,
+)
 from headstart.gateway.transport.webrtc.codecs import Formats
 
 Hear = Callable[[ReceivedAudio], bool]
@@ -36,7 +38,7 @@ class AudioTrack:
         self._timer_ns = 0
         self._closed = False
 
-    def receive(self, packet: RtpPacket) -> None:
+    def receive(self, packet: RtpPacketLike) -> None:
         """Process one packet from the network."""
         if not self._closed:
             self._guarded_pull(packet)
@@ -56,7 +58,7 @@ class AudioTrack:
         self.close()
         self._failed(error)
 
-    def _pull(self, packet: RtpPacket | None = None) -> None:
+    def _pull(self, packet: RtpPacketLike | None = None) -> None:
         now_ns = time.monotonic_ns()
         if packet is not None:
             self.intake.push(packet, now_ns)

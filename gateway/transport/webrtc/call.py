@@ -36,7 +36,7 @@ from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.connection.resume import ResumableChannel
 from headstart.gateway.connection.runner import SessionRunner
 from headstart.gateway.runtime import tasks
-from headstart.gateway.transport.webrtc import aiortc_hooks, codecs
+from headstart.gateway.transport.webrtc import aiortc_hooks, codecs, media_path
 from headstart.gateway.transport.webrtc.audio_receiver import ReceivedAudio
 from headstart.gateway.transport.webrtc.audio_sender import AudioSender
 from headstart.gateway.transport.webrtc.audio_track import AudioTrack
@@ -82,6 +82,7 @@ class Call:
         self._peer = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
         self._runner: SessionRunner | None = None
         self._audio: AudioTrack | None = None
+        self._microphone: RTCRtpReceiver | None = None
         self._counted = BufferCounters()
         self._recent: deque[BufferCounters] = deque(maxlen=RECENT_COUNTS)
         self._path = NetworkPath()
@@ -136,6 +137,7 @@ class Call:
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
         if "m=audio" in self._offer:
             self.outgoing.codec = codecs.spoken(aiortc_hooks.codecs(transceiver))
+            self.outgoing.send = media_path.PacketSender(transceiver).send
         await self._peer.setLocalDescription(await self._peer.createAnswer())
         aiortc_hooks.ignore_send_after_close(self._peer)
         aiortc_hooks.bound_candidates(self._peer, 2 * CANDIDATES_MAX)
@@ -150,6 +152,8 @@ class Call:
         self._runner = runner
         self._metrics.calls_open.inc()
         aiortc_hooks.ration(self._peer, runner.share, self._dropped)
+        if self._audio is not None and self._microphone is not None:
+            media_path.receive(self._microphone, self._audio.receive, runner.share, self._dropped)
         working = {
             "call heartbeat": self._heartbeat(),
             "call path": self._time_path(),
@@ -200,6 +204,7 @@ class Call:
         """Use the first audio track and the first video track; ignore others."""
         (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
         if track.kind == "audio" and self._audio is None:
+            self._microphone = receiver
             self._audio = AudioTrack(self._hear, self._agree(receiver), self._failed)
             aiortc_hooks.tap_packets(receiver, self._audio.receive)
             aiortc_hooks.route_unknown_payloads(receiver, self._audio.receive)

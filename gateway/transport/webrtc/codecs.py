@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from fractions import Fraction
 
-import av
-import numpy as np
 from aiortc import RTCRtpCodecCapability, RTCRtpCodecParameters, RTCRtpReceiver
 
 from headstart.gateway.audio import g711
 from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.transport.webrtc.opus import Control, OpusEncoder
 from headstart.gateway.transport.webrtc.opus import packet_samples as opus_samples
 from headstart.gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ
 
@@ -114,12 +112,13 @@ def formats(
 
 FRAME_MS = 20
 BIT_RATE = 32_000
-OPUS_OPTIONS = {
-    "application": "voip",
-    "frame_duration": str(FRAME_MS),
-    "compression_level": "5",  # of 10: half the time, no audible difference for speech
-    "fec": "1",
-    "packet_loss": "5",
+OPUS_SETTINGS = {
+    Control.BIT_RATE: BIT_RATE,
+    Control.COMPLEXITY: 5,  # of 10: half the time, no audible difference for speech
+    Control.FEC: 1,
+    Control.PACKET_LOSS: 5,
+    Control.VARIABLE_RATE: 1,
+    Control.CONSTRAINED_RATE: 0,
 }
 
 Encode = Callable[[bytes], bytes]
@@ -135,24 +134,4 @@ def encoder_of(codec: Codec) -> Encode:
             return g711.Encoder("audio/pcma").feed
         case _:
             assert codec is Codec.OPUS, codec
-            return _opus()
-
-
-def _opus() -> Encode:
-    codec = av.CodecContext.create("libopus", "w")
-    assert isinstance(codec, av.AudioCodecContext)
-    codec.bit_rate = BIT_RATE
-    codec.format = "s16"
-    codec.layout = "mono"
-    codec.sample_rate = CLIENT_RATE_HZ
-    codec.time_base = Fraction(1, CLIENT_RATE_HZ)
-    codec.options = OPUS_OPTIONS
-
-    def encode(pcm: bytes) -> bytes:
-        sound = np.frombuffer(pcm, np.int16)[None]
-        frame = av.AudioFrame.from_ndarray(sound, format="s16", layout="mono")
-        frame.sample_rate = CLIENT_RATE_HZ
-        (packet,) = codec.encode(frame)
-        return bytes(packet)
-
-    return encode
+            return OpusEncoder(CLIENT_RATE_HZ, OPUS_SETTINGS).encode

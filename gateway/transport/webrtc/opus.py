@@ -1,9 +1,11 @@
-"""Opus: packet durations, libopus's decoder, and the decoding of a receive buffer's timeline.
+"""Opus: packet durations, libopus's decoder and encoder, and the decoding of a receive buffer's
+timeline.
 
 The decoder is called directly, because FFmpeg's wrapper lacks three things. It decodes at 24 kHz,
 which avoids resampling from 48 kHz. It recovers a lost packet from the next one's copy (in-band
-FEC, RFC 6716 §2.1.7). It conceals gaps of any length at once. The library is the one in PyAV's
-wheel, or the system's.
+FEC, RFC 6716 §2.1.7). It conceals gaps of any length at once. The encoder has the same bits as
+FFmpeg's wrapper, without a frame object for each packet. The library is the one in PyAV's wheel, or
+the system's.
 
 """
 
@@ -12,6 +14,8 @@ from __future__ import annotations
 import ctypes
 import ctypes.util
 import functools
+from collections.abc import Mapping
+from enum import IntEnum
 from pathlib import Path
 
 import av
@@ -34,11 +38,13 @@ STEREO_BIT = 4  # of a packet's first byte: RFC 6716 §3.1
 CANCELS_BELOW = 0.02
 """A mean with less than this share of a channel's power is what is left of two that are each
 other's inverse: a microphone wired the wrong way round."""
+APPLICATION_VOIP = 2048
+PACKET_BYTES_MAX = 1275  # of one frame: RFC 6716 §3.4
 POWER_KEPT = 0.95  # of the packets before
 
 
 class OpusError(Exception):
-    """A payload that libopus cannot decode."""
+    """A payload that libopus cannot decode, or a frame that it cannot encode."""
 
 
 @functools.cache
@@ -64,7 +70,68 @@ def _library() -> ctypes.CDLL:
         ctypes.c_int,
         ctypes.c_int,
     ]
+    library.opus_encoder_create.restype = ctypes.c_void_p
+    library.opus_encoder_create.argtypes = [
+        ctypes.c_int32,
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.c_void_p,
+    ]
+    library.opus_encoder_destroy.restype = None
+    library.opus_encoder_destroy.argtypes = [ctypes.c_void_p]
+    library.opus_encoder_ctl.restype = ctypes.c_int
+    library.opus_encoder_ctl.argtypes = [ctypes.c_void_p, ctypes.c_int]  # and one more, variadic
+    library.opus_encode.restype = ctypes.c_int
+    library.opus_encode.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_char_p,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_int32,
+    ]
     return library
+
+
+class Control(IntEnum):
+    """Settings of an encoder, by their numbers in opus_defines.h."""
+
+    BIT_RATE = 4002
+    VARIABLE_RATE = 4006
+    COMPLEXITY = 4010
+    FEC = 4012
+    PACKET_LOSS = 4014
+    CONSTRAINED_RATE = 4020
+
+
+class OpusEncoder:
+    """One mono stream at 8, 12, 16, 24 or 48 kHz, for speech."""
+
+    def __init__(self, rate_hz: int, settings: Mapping[Control, int]) -> None:
+        self._library = _library()
+        problem = ctypes.c_int(0)
+        self._state = self._library.opus_encoder_create(
+            rate_hz, 1, APPLICATION_VOIP, ctypes.byref(problem)
+        )
+        assert problem.value == 0, f"libopus refused {rate_hz} Hz: {problem.value}"
+        for control, value in settings.items():
+            status = self._library.opus_encoder_ctl(self._state, control, ctypes.c_int(value))
+            assert status == 0, f"libopus refused {control.name} {value}: {status}"
+        self._out = ctypes.create_string_buffer(PACKET_BYTES_MAX)
+        self._out_at = ctypes.addressof(self._out)
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", None):
+            self._library.opus_encoder_destroy(self._state)
+
+    def encode(self, pcm: bytes) -> bytes:
+        """A packet's payload. `pcm`: s16 of a length that Opus has (2.5 to 60 ms). Raises
+        `OpusError`."""
+        done: int = self._library.opus_encode(
+            self._state, pcm, len(pcm) // 2, self._out_at, PACKET_BYTES_MAX
+        )
+        if done < 0:
+            raise OpusError(f"libopus error {done}")
+        return self._out.raw[:done]
 
 
 class OpusDecoder:

@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from headstart.gateway.audio.clock import NS_PER_MS
 
@@ -53,8 +54,7 @@ class PieceKind(StrEnum):
     SILENCE = "silence"
 
 
-@dataclass(frozen=True, slots=True)
-class Packet:
+class Packet(NamedTuple):
     """One RTP audio packet. `samples`: its duration at 48 kHz, 0 if it has no audio; RTP sequence
     number and timestamp as on the wire; `codec` is passed through to the decoder."""
 
@@ -65,8 +65,7 @@ class Packet:
     codec: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """The next `samples` (48 kHz) of the timeline. `payload` and `codec`: the packet's. If the
     whole gap is CONCEALED, those of the packet after it, which may contain a copy of the gap's end.
     `timestamp`: the packet's unwrapped RTP time, for AUDIO only. `received_ns`: when the packet
@@ -110,8 +109,7 @@ class BufferCounters:
     silence_samples: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
+class _Held(NamedTuple):
     """A packet on the unwrapped timeline."""
 
     timestamp: int
@@ -175,7 +173,8 @@ class ReceiveBuffer:
         if sequence < self._next_sequence or sequence in self._held:
             self._late_or_again(sequence, now_ns)
             return
-        self._note_order(sequence, now_ns)
+        if self._held:
+            self._note_order(sequence, now_ns)
         timestamp = unwrapped(packet.timestamp, self._next_timestamp, 32)
         self._held[sequence] = _Held(timestamp, packet, now_ns)
         self._heard_ns = now_ns
@@ -245,7 +244,8 @@ class ReceiveBuffer:
                 self._give_up_hole()
             else:
                 return pieces
-        pieces += self._stall(now_ns)
+        if self._heard_ns != now_ns or self._ahead_samples:
+            pieces += self._stall(now_ns)
         return pieces
 
     @property

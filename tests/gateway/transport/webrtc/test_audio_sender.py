@@ -4,6 +4,7 @@ import av
 import numpy as np
 import pytest
 from aiortc import RTCSessionDescription
+from aiortc.mediastreams import MediaStreamError
 
 from headstart.gateway.audio.clock import CLIENT_RATE_HZ, NS_PER_MS
 from headstart.gateway.transport.webrtc.audio_sender import (
@@ -15,6 +16,7 @@ from headstart.gateway.transport.webrtc.audio_sender import (
     AudioSender,
     Playout,
 )
+from headstart.gateway.transport.webrtc.codecs import Codec
 from headstart.gateway.transport.webrtc.opus import packet_samples
 from tests.gateway.shell_fakes import until
 from tests.gateway.transport.webrtc.peer import Microphone, connect, offer_of, prepared
@@ -153,6 +155,47 @@ async def test_rtp_time_goes_on_in_pauses() -> None:
     assert second.pts - first.pts == 10 * CLIENT_RATE_HZ
     assert packet_samples(bytes(second)) == 960
     track.stop()
+
+
+@pytest.mark.parametrize(("codec", "ticks"), [(Codec.OPUS, 960), (Codec.PCMU, 160)])
+async def test_it_may_send_by_itself(codec: Codec, ticks: int) -> None:
+    """Each frame goes out with its RTP time, a pause included, and `recv` does not return."""
+    now_ns = 0
+    sent: list[tuple[bytes, int]] = []
+    track = AudioSender(lambda: now_ns)
+    track.codec = codec
+    track.send = lambda payload, timestamp: sent.append((payload, timestamp))
+    now_ns = 10**12  # nothing that is queued before is late
+    sending = asyncio.create_task(track.recv())
+    track.put(bytes(2 * FRAME_BYTES))
+    now_ns += 2 * FRAME_NS + TAIL_FRAMES * FRAME_NS
+    await until(lambda: len(sent) == 2 + TAIL_FRAMES)
+    now_ns += 10**10
+    track.put(bytes(FRAME_BYTES))
+    await until(lambda: len(sent) > 2 + TAIL_FRAMES)
+    assert not sending.done()
+    times = [timestamp - sent[0][1] for _, timestamp in sent]
+    assert times[: 2 + TAIL_FRAMES] == [i * ticks for i in range(2 + TAIL_FRAMES)]
+    assert times[2 + TAIL_FRAMES] == (2 + TAIL_FRAMES + 500) * ticks
+    assert all(payload for payload, _ in sent)
+    sending.cancel()
+    track.stop()
+
+
+async def test_what_cannot_be_sent_is_told() -> None:
+    """The call ends for a reason, and not in a task of aiortc's."""
+    failures: list[BaseException] = []
+    track = AudioSender(lambda: 0)
+    track.on_failed = failures.append
+
+    def fail(payload: bytes, timestamp: int) -> None:
+        raise RuntimeError("no way")
+
+    track.send = fail
+    track.put(bytes(FRAME_BYTES))
+    with pytest.raises(MediaStreamError):
+        await track.recv()
+    assert [str(error) for error in failures] == ["no way"]
 
 
 async def test_it_tells_when_it_starts_and_stops() -> None:

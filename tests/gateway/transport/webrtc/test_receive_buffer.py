@@ -166,9 +166,9 @@ def test_dtx_is_silence_of_its_length() -> None:
     sent = spoken(60)
     paused = [s for s in sent if not 20 <= s.number < 40]
     renumbered = [
-        replace(s, packet=replace(s.packet, sequence=i, payload=b"\x78"))
+        replace(s, packet=s.packet._replace(sequence=i, payload=b"\x78"))
         if s.number == 19
-        else replace(s, packet=replace(s.packet, sequence=i))
+        else replace(s, packet=s.packet._replace(sequence=i))
         for i, s in enumerate(paused)
     ]
     got = deliver(losing(renumbered, never))
@@ -216,8 +216,7 @@ def test_a_paused_track_comes_back() -> None:
         Sent(
             s.number,
             s.sent_ms + away_ms,
-            replace(
-                s.packet,
+            s.packet._replace(
                 sequence=s.packet.sequence + 50,
                 timestamp=s.packet.timestamp + away_ms * RTP_SAMPLES_PER_MS,
             ),
