@@ -47,7 +47,7 @@ def weights_bytes(source: ModelSource, how: Loading) -> int:
     """Memory of all weights loaded as `how` says. Raises as `source.load` does for a directory
     whose sizes cannot be read."""
     measured = SizeCounter(how.dtype, how.build is in_int8, how.int8_encoders)
-    source.on(replace(how, build=in_torch), measured)
+    source.on(replace(how, build=in_torch, digest=None), measured)
     return int(measured.bytes)
 
 

@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 from headstart.engine.api import Image
@@ -43,8 +44,11 @@ class SplitEncoder(Protocol):
         """A picture's tokens, and its level of detail: pictures of one level can be stacked."""
         ...
 
-    def features(self, images: Sequence[Image], *, live: bool) -> Sequence[Any]:
-        """Encode pictures of one level. May run in another thread, one call at a time."""
+    def features(
+        self, images: Sequence[Image], domains: Sequence[bytes], *, live: bool
+    ) -> Sequence[Any]:
+        """Encode pictures of one level, each for its share domain. May run in another thread, one
+        call at a time."""
         ...
 
     def view(self, features: Any, image: Image, stream: Stream) -> View:
@@ -52,11 +56,21 @@ class SplitEncoder(Protocol):
         ...
 
 
+class Remote(Protocol):
+    """The encoder process behind a `SplitEncoder`, if it has one."""
+
+    def cancel(self) -> None:
+        """Nobody wants what other threads are waiting for."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class PictureInThread:
     """`headstart.engine.interfaces.EncodedPicture`."""
 
-    def __init__(self, image: Image, owner: str, *, live: bool) -> None:
-        self.image, self.owner, self.live = image, owner, live
+    def __init__(self, image: Image, owner: str, domain: bytes, *, live: bool) -> None:
+        self.image, self.owner, self.domain, self.live = image, owner, domain, live
         self.done = self.given_up = False
         self.features: Any = None
         self.error: EngineError | None = None
@@ -66,6 +80,8 @@ class EncoderThread:
     """`headstart.engine.interfaces.ImageEncoder` and `PictureEncoding` over a `SplitEncoder`.
 
     All methods are for one thread, the engine's. `prepare` is called first in the other one.
+    `remote`: what computes the features, if not this process; the two threads then need not take
+    turns.
     """
 
     def __init__(
@@ -74,8 +90,9 @@ class EncoderThread:
         queue: EncodeQueue[PictureInThread],
         clock: Callable[[], int] = time.monotonic_ns,
         prepare: Callable[[], None] = lambda: None,
+        remote: Remote | None = None,
     ) -> None:
-        self._encoder, self._queue, self._clock = encoder, queue, clock
+        self._encoder, self._queue, self._clock, self._remote = encoder, queue, clock, remote
         self._pictures: dict[int, PictureInThread] = {}  # by the identity of an image
         self._at_work = threading.Lock()  # held while features are computed
         self._thread = BackgroundThread(
@@ -95,8 +112,8 @@ class EncoderThread:
         picture = self._pictures.pop(id(image), None)
         if picture is None or picture.given_up or not picture.done:
             try:
-                with self._at_work:
-                    (features,) = self._encoder.features([image], live=live)
+                with self._at_work if self._remote is None else nullcontext():
+                    (features,) = self._encoder.features([image], [stream.share_domain], live=live)
             except EngineError:
                 raise
             except Exception as error:
@@ -106,11 +123,13 @@ class EncoderThread:
             raise picture.error
         return self._encoder.view(picture.features, image, stream)
 
-    def begin(self, image: Image, owner: str, due_ns: int, *, live: bool) -> PictureInThread | None:
+    def begin(
+        self, image: Image, owner: str, domain: bytes, due_ns: int, *, live: bool
+    ) -> PictureInThread | None:
         if self._thread.died or (live and not self._encoder.takes_frames()):
             return None
         tokens, level = self._encoder.size(image, live=live)
-        picture = PictureInThread(image, owner, live=live)
+        picture = PictureInThread(image, owner, domain, live=live)
         with self._thread.lock:
             taken = self._queue.push(
                 picture,
@@ -146,6 +165,9 @@ class EncoderThread:
         with self._thread.lock:
             for picture in self._queue.forget(owner):
                 picture.given_up = picture.done = True
+            current = self._thread.current
+            if self._remote is not None and current and all(p.owner == owner for p in current):
+                self._remote.cancel()
         self._pictures = {i: p for i, p in self._pictures.items() if p.owner != owner}
 
     def fileno(self) -> int:
@@ -154,17 +176,22 @@ class EncoderThread:
     def close(self) -> None:
         with self._thread.lock:
             self._queue.clear()
+        if self._remote is not None:
+            self._remote.cancel()
         if not self._thread.close(_CLOSE_S):
             log.warning("the encoder is at work on a picture; it ends with the process")
+        elif self._remote is not None:
+            self._remote.close()
 
     # --- the other thread ------------------------------------------------------------------------
 
     def _encode(self, batch: Sequence[PictureInThread]) -> None:
         began_ns = self._clock()
         try:
-            with self._at_work:
+            with self._at_work if self._remote is None else nullcontext():
                 images = [picture.image for picture in batch]
-                found = self._encoder.features(images, live=batch[0].live)
+                domains = [picture.domain for picture in batch]
+                found = self._encoder.features(images, domains, live=batch[0].live)
         except Exception as error:
             if len(batch) > 1:  # one picture's fault is not the other ones'
                 for picture in batch:

@@ -37,7 +37,9 @@ class SlowEncoder:
     def size(self, image: api.Image, *, live: bool) -> tuple[int, int]:
         return 10, image.width
 
-    def features(self, images: Sequence[api.Image], *, live: bool) -> list[int]:
+    def features(
+        self, images: Sequence[api.Image], domains: Sequence[bytes], *, live: bool
+    ) -> list[int]:
         self.threads.append(threading.current_thread().name)
         self.batches.append([image.rgb[0] for image in images])
         if threading.current_thread().name == "encoder":
@@ -64,7 +66,7 @@ class Rig:
         self.stream = Stream("s", BlockPool(8, 4), 10, 100)
 
     def begin(self, image: api.Image, owner: str = "s") -> PictureInThread | None:
-        return self.thread.begin(image, owner, 0, live=False)
+        return self.thread.begin(image, owner, b"", 0, live=False)
 
     def until_done(self, *pictures: PictureInThread | None) -> None:
         while not all(picture is None or picture.done for picture in pictures):
@@ -122,7 +124,7 @@ def test_what_is_too_much_is_encoded_within_the_step(rig: Rig) -> None:
     images = [picture(n + 1) for n in range(LIMIT + 1)]
     begun += [rig.begin(image) for image in images]
     assert begun[-1] is None
-    assert rig.thread.begin(picture(9), "s", 0, live=True) is None
+    assert rig.thread.begin(picture(9), "s", b"", 0, live=True) is None
     rig.encoder.may.release(100)
     rig.until_done(*begun)
     assert rig.thread.encode_image(images[-1], rig.stream).text == str(LIMIT + 1)
