@@ -54,7 +54,7 @@ from headstart.engine.encoders.messages import (
 
 log = logging.getLogger("headstart.engine")
 
-AWAY_WAIT_S = 10.0
+AWAY_WAIT_S = 20.0
 """How long pictures wait for an encoder process that is being started again."""
 STEP_WAIT_S = 2.0  # the same within a step, before the first connection
 STEP_LIMIT_S = 10.0  # of a picture within a step, which holds up every session

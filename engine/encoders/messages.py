@@ -147,6 +147,11 @@ def read_reply(frames: Sequence[Any]) -> tuple[Reply, list[list[Picture] | None]
     if isinstance(reply, Failed):
         return reply, []
     blocks = [block for unit in reply.units for block in unit or ()]
+    for block in blocks:
+        if min(block.tokens, block.width) < 1 or min(block.rows, block.columns) < 0:
+            raise BadMessage(f"expected embeddings, got {block}")
+        if block.rows * block.columns not in (0, block.tokens):
+            raise BadMessage(f"expected as many embeddings as the grid has cells, got {block}")
     wanted = [prod((block.tokens, block.width, np.dtype(block.dtype).itemsize)) for block in blocks]
     _require_bytes(wanted, frames[1:])
     rest = iter(frames[1:])
