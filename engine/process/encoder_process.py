@@ -29,7 +29,7 @@ from headstart.engine.models.decoder.choice import in_torch
 from headstart.engine.models.footprint import check_fits
 from headstart.engine.models.perception.interface import ModelSpec
 from headstart.engine.models.source import loading_of, vision_settings, vision_source_of
-from headstart.engine.process.model_directory import loaded, one_thread
+from headstart.engine.process.model_directory import batch_of, loaded, one_thread
 from headstart.engine.scheduling.batch_size import BatchSize
 from headstart.engine.scheduling.encode_queue import EncodeQueue
 from headstart.engine.vision.encoder_cache import EncoderCache
@@ -52,7 +52,7 @@ def make_encoder(config: EngineConfig, endpoint: str, keys: Path | None = None) 
     set_threads(config.threads)
     source, digest = vision_source_of(config), Digest()
     how = replace(loading_of(config), build=in_torch, left_out=NOT_VISION, digest=digest)
-    weights_bytes = check_fits(source, how, 0)
+    weights_bytes = check_fits(source, how, 0, *batch_of(config))
     with one_thread():
         model = loaded(source, how, _silent, sounds=False)
     if model.spec.vision is None:

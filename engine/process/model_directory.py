@@ -93,7 +93,7 @@ def assemble_source(
     )
     if config.encoder_url is not None:
         how = replace(how, left_out=VISION, digest=Digest())
-    weights_bytes = check_fits(source, how, config.kv_pool_bytes)
+    weights_bytes = check_fits(source, how, config.kv_pool_bytes, *batch_of(config))
     with one_thread():
         stills = loaded(source, how, report, pictures=config.encoder_url is None)
         client = None
@@ -129,6 +129,11 @@ def assemble_source(
         ears_reason=chosen.reason if chosen else "",
     )
     return engine, info
+
+
+def batch_of(config: EngineConfig) -> tuple[int, int]:
+    """The most pictures that are encoded at a time, and the most tokens of these."""
+    return config.encoded_together, config.encoder_budget_tokens
 
 
 def loaded(

@@ -64,7 +64,7 @@ def test_an_encoder_alone_needs_an_address_and_keys() -> None:
 def real_server(folder: Path) -> Iterator[Server]:
     argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--announce"]
     argv += ["--set", "voice=none", "--engines", "2", "--encoder", "process"]
-    argv += ["--model", str(folder), "--weights", "fp32", "--set", "kv_pool_mib=4"]
+    argv += ["--model", str(folder), "--weights", "fp32", "--set", "kv_pool_mib=16"]
     argv += ["--set", "threads=1", "--set", "transcribe=off"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
