@@ -8,11 +8,12 @@ not). Session "teller" decodes; after BEFORE tokens session "viewer" shows PICTU
 
 Keys: ratio (the longest wait of the teller's next token, within ÷ beside), and for each of
 `within`, `beside`, `int8`, `process`: wait_ms_max and wait_ms_p50 (while the viewer's question is
-open), wait_ms_before (p50 of BEFORE tokens), step_ms_max (the longest step), steps_max (the most steps
-between two of the teller's tokens), viewer_ms (from the question to its first token), teller_tokens
-(decoded meanwhile), encode_ms (one picture by itself). Medians over `repeats`. encode_ratio
-(encode_ms, as published ÷ int8), feature_error (of int8, a picture it was not calibrated on, as a
-share of the embeddings), same_bits (whether the process's embeddings are those of the thread),
+open), wait_ms_before (p50 of BEFORE tokens), step_ms_max (the longest step), steps_max (the most
+steps between two of the teller's tokens), viewer_ms (from the question to its first token),
+teller_tokens (decoded meanwhile), encode_ms (one picture by itself). Medians over `repeats`.
+encode_ratio (encode_ms, as published ÷ int8), process_ratio (encode_ms, process ÷ thread),
+feature_error (of int8, a picture it was not calibrated on, as a share of the embeddings), same_bits
+(whether the process's embeddings are those of the thread),
 known_ms (a picture that another engine has shown), video_tokens, parameters. memory: for `float`
 and `int8` encoders the proportional set size in MB of 1 and of 2 engines, with their encoder in a
 `thread` or as a `process` (its own included).

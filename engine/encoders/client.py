@@ -30,7 +30,7 @@ import numpy.typing as npt
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from headstart.engine.api.keys import unlock
+from headstart.engine.api.keys import ENGINES, REFUSED_RETRY_S, unlock
 from headstart.engine.encoders.errors import (
     BY_CODE,
     EncoderAway,
@@ -162,7 +162,8 @@ class _Connection:
         self._lost_s = time.monotonic()
         self._first_wait_s = first_wait_s
         self._was_up = False
-        self._told_wrong = False
+        self._told_wrong = self._told_refused = False
+        self._retry_s: float | None = None  # when to connect again, after a refusal
         self._cancelled = threading.Event()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._socket = client.connect()
@@ -224,6 +225,10 @@ class _Connection:
     def look(self, wait_s: float) -> list[zmq.Frame]:
         """Take note of one thing that happens within `wait_s`. An encoder's message, if it is
         that."""
+        if self._retry_s is not None:
+            wait_s = min(wait_s, REFUSED_RETRY_S)
+            if time.monotonic() > self._retry_s:
+                self._connect_again()
         ready = dict(self._poller.poll(max(0, int(wait_s * 1e3))))
         if self._wake in ready:
             with suppress(BlockingIOError):
@@ -234,17 +239,27 @@ class _Connection:
             self._note(recv_monitor_message(self._monitor)["event"])
         return []
 
+    def _connect_again(self) -> None:
+        """After a refusal, which ZeroMQ takes for the last word; the key may have come since."""
+        self._retry_s = None
+        with suppress(zmq.ZMQError):  # it may have gone with its connection
+            self._socket.disconnect(self._client.endpoint)
+        self._socket.connect(self._client.endpoint)
+
     def _note(self, event: Any) -> None:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self.is_up = self._was_up = True
+            self._told_refused = False
             return
         if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
-            log.error(
-                "the encoder process at %s does not accept this engine's key", self._client.endpoint
-            )
-            # ZeroMQ does not connect again by itself after a refusal; the key may come later.
-            self._socket.disconnect(self._client.endpoint)
-            self._socket.connect(self._client.endpoint)
+            if not self._told_refused:
+                self._told_refused = True
+                log.error(
+                    "the encoder process at %s does not accept this engine's key: copy it to the "
+                    "%s/ of its keys; trying again each %.0f s",
+                    *(self._client.endpoint, ENGINES, REFUSED_RETRY_S),
+                )
+            self._retry_s = time.monotonic() + REFUSED_RETRY_S
         if self.is_up:
             log.error("the encoder process is gone: pictures fail until it is back")
             self.is_up, self._lost_s = False, time.monotonic()

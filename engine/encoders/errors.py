@@ -19,6 +19,8 @@ from headstart.engine.errors import EngineError, PictureNotEncoded
 
 class EncoderFault(PictureNotEncoded):
     code = "encoder_fault"
+    is_of_one: ClassVar[bool] = False
+    """Whether others of its batch may be encoded without it."""
     what: ClassVar[str] = "the encoder process did not encode it"
 
     def __init__(self, detail: str = "") -> None:
@@ -45,6 +47,7 @@ class EncoderBusy(EncoderFault):
 
 class EncoderFailed(EncoderFault):
     code = "encoder_failed"
+    is_of_one = True
     what = "the encoder process failed on it; its log has the reason"
 
 

@@ -321,7 +321,9 @@ class EncoderServer:
         encode = request.encode
         errors = [job.error for job in request.jobs if job.error is not None]
         if errors:
-            self._send(request.peer, Failed(encode.number, EncoderFailed.code, str(errors[0])))
+            error = errors[0]
+            detail = "" if isinstance(error, EncoderFailed) else str(error)
+            self._send(request.peer, Failed(encode.number, EncoderFailed.code, detail))
             return
         told: list[tuple[Block, ...] | None] = []
         content: list[memoryview] = []

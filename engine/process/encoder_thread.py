@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from headstart.engine.api import Image
 from headstart.engine.background_thread import BackgroundThread
+from headstart.engine.encoders.errors import EncoderFault
 from headstart.engine.errors import EngineError, PictureNotEncoded
 from headstart.engine.interfaces import View
 from headstart.engine.kvcache.token_stream import Stream
@@ -193,6 +194,10 @@ class EncoderThread:
                 domains = [picture.domain for picture in batch]
                 found = self._encoder.features(images, domains, live=batch[0].live)
         except Exception as error:
+            if isinstance(error, EncoderFault) and not error.is_of_one:
+                for picture in batch:
+                    picture.error = error
+                return
             if len(batch) > 1:  # one picture's fault is not the other ones'
                 for picture in batch:
                     self._encode([picture])

@@ -302,9 +302,10 @@ def test_it_ends_when_it_cannot_go_on(
     assert "was removed" in caplog.text
 
 
-def test_other_hosts_need_keys(tmp_path: Path) -> None:
+def test_other_hosts_need_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Without them no address beyond this machine is served or asked; with them only engines whose
-    key is in the encoder's folder, the gateway's own among them, get an answer."""
+    key is in the encoder's folder, the gateway's own among them, get an answer. A key may be added
+    later; until then the engine's log says once what is missing."""
     with pytest.raises(BadKeys):
         Served("tcp://0.0.0.0:*")
     with pytest.raises(BadKeys):
@@ -328,3 +329,10 @@ def test_other_hosts_need_keys(tmp_path: Path) -> None:
             thread.start()
             thread.join()
         assert answers == {"a": True, "gateway": True, "stranger": False}
+        client = EncoderClient(encoder.endpoint, IDENTITY, "late", tmp_path / "stranger")
+        assert not client.wait(lambda: None, 1)
+        key = tmp_path / "stranger" / "own.key"
+        (tmp_path / "encoder" / "engines" / "stranger.key").write_bytes(key.read_bytes())
+        assert client.wait(lambda: None, PATIENCE_S)
+        client.close()
+    assert caplog.text.count("does not accept this engine's key") == 2

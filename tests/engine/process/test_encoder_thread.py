@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from headstart.engine import api
+from headstart.engine.encoders.errors import EncoderAway
 from headstart.engine.errors import BadSettings, EngineError, PictureNotEncoded
 from headstart.engine.interfaces import View
 from headstart.engine.kvcache.block_pool import BlockPool
@@ -51,6 +52,8 @@ class SlowEncoder:
                 raise ValueError("an odd size")
             if image.rgb[0] == 202:
                 raise SystemExit
+            if image.rgb[0] == 203:
+                raise EncoderAway
         return [image.rgb[0] for image in images]
 
     def view(self, features: int, image: api.Image, stream: Stream) -> View:
@@ -162,6 +165,20 @@ def test_others_of_a_batch_are_encoded_without_a_bad_picture(
         assert rig.thread.encode_image(image, rig.stream).text == str(image.rgb[0])
     with pytest.raises(kind):
         rig.thread.encode_image(images[2], rig.stream)
+
+
+def test_a_batch_that_its_encoder_process_was_lost_with_is_not_sent_again(rig: Rig) -> None:
+    """One of its pictures may be what the process died of."""
+    images = [picture(1, width=2), picture(2), picture(203)]
+    begun = [rig.begin(images[0])]
+    rig.until_at_work()
+    begun += [rig.begin(image) for image in images[1:]]
+    rig.encoder.may.release(100)
+    rig.until_done(*begun)
+    assert rig.encoder.batches == [[1], [2, 203]]
+    for image in images[1:]:
+        with pytest.raises(EncoderAway):
+            rig.thread.encode_image(image, rig.stream)
 
 
 def test_a_fault_within_a_step_has_a_name_too(rig: Rig) -> None:
