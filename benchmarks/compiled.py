@@ -39,8 +39,8 @@ COMPILERS = ("g++", "clang++", "c++")
 
 def run(*, as_json: bool) -> None:
     """Measure and report."""
-    compiler = next((found for name in COMPILERS if (found := shutil.which(name))), "")
-    assert compiler, "torch.compile needs a C++ compiler, such as g++"
+    compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
+    assert compiler is not None, "torch.compile needs a C++ compiler, such as g++"
     found: dict[str, Any] = {
         "vision_bf16": _vision(torch.bfloat16),
         "vision_fp32": _vision(torch.float32),

@@ -173,7 +173,7 @@ def _pss_mb(
         whole = [psutil.Process(each.pid).memory_full_info().pss for each in (*engines, *others)]
         for engine in engines:
             engine.kill()
-    return round(sum(whole) / 1e6, 1)
+    return float(round(sum(whole) / 1e6, 1))
 
 
 @contextlib.contextmanager

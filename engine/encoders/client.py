@@ -273,7 +273,7 @@ class _Connection:
         request = Encode(
             next(self._numbers), client.identity, client.name, tuple(sizes), still, limit_s * 1e3
         )
-        content = [np.ascontiguousarray(rgb) for unit in units for rgb in unit.pictures]
+        content = [np.ascontiguousarray(rgb).data for unit in units for rgb in unit.pictures]
         try:
             self._socket.send_multipart([header(request), *content], zmq.NOBLOCK)
         except zmq.Again:  # lost just now

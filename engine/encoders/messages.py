@@ -169,8 +169,9 @@ def blocks_of(pictures: Sequence[Picture]) -> tuple[tuple[Block, ...], list[memo
         name = str(vectors.dtype)
         assert name in ("float32", "float64"), name
         kind: Any = name
-        blocks.append(Block(*vectors.shape, kind, picture.rows, picture.columns))
-        content.append(memoryview(vectors).cast("B"))
+        tokens, width = vectors.shape
+        blocks.append(Block(tokens, width, kind, picture.rows, picture.columns))
+        content.append(vectors.data.cast("B"))
     return tuple(blocks), content
 
 

@@ -376,5 +376,5 @@ def _key(pictures: Sequence[Rgb], domain: bytes, *, still: bool) -> bytes:
     shapes = repr((still, [rgb.shape for rgb in pictures])).encode()
     content = blake2b(key=blake2b(shapes + domain, digest_size=32).digest(), digest_size=16)
     for rgb in pictures:
-        content.update(np.ascontiguousarray(rgb))
+        content.update(np.ascontiguousarray(rgb).data)
     return content.digest()

@@ -24,12 +24,13 @@ from headstart.engine.models.perception.clips import encode_pictures
 from headstart.engine.models.perception.interface import StreamModel, VideoFrame
 
 
-class _Live(TorchDispatchMode):
+class _Live(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of results that are held. What touches a tensor without data has none."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.bytes = self.peak = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes = 0
+        self.peak = 0
         self._seen: set[int] = set()  # storages that are held
 
     def __torch_dispatch__(
@@ -93,7 +94,8 @@ def _without_data(value: Any) -> Any:
 
 def peak_bytes(run: Callable[[], object]) -> int:
     """The most bytes of tensors that `run` makes and holds at a time."""
-    with _Live() as live, _Attention():
+    live = _Live()
+    with live, _Attention():
         made = run()
         del made
     return live.peak

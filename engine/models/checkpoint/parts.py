@@ -27,7 +27,7 @@ class Digest:
 
     def add(self, name: str, tensor: Tensor) -> None:
         told = f"{name} {list(tensor.shape)} {tensor.dtype}\n".encode()
-        content = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+        content = tensor.contiguous().view(-1).view(torch.uint8).numpy().data
         self._each[name] = sha256(told + sha256(content).digest()).digest()
 
     def hex(self) -> str:

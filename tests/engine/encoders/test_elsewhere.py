@@ -98,8 +98,8 @@ def address(tmp_path: Path) -> str:
     return f"ipc://{tmp_path / 'encoder.sock'}"
 
 
-def frames(count: int, side_px: int = 84, **more: int) -> list[VideoFrame]:
-    return [VideoFrame(picture(seed, side_px), float(seed), **more) for seed in range(count)]
+def frames(count: int, side_px: int = 84, max_tokens: int = 0) -> list[VideoFrame]:
+    return [VideoFrame(picture(seed, side_px), float(seed), max_tokens) for seed in range(count)]
 
 
 def vectors(model: StreamModel, shown: Sequence[VideoFrame], *, live: bool) -> list[Tensor]:
