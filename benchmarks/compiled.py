@@ -42,9 +42,9 @@ def run(*, as_json: bool) -> None:
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
     assert compiler is not None, "torch.compile needs a C++ compiler, such as g++"
     found: dict[str, Any] = {
-        "vision_bf16": _vision(torch.bfloat16),
         "vision_fp32": _vision(torch.float32),
         "whisper": _whisper(),
+        "vision_bf16": _vision(torch.bfloat16),
         "compiler": Path(compiler).name,
         "threads": torch.get_num_threads(),
     }
