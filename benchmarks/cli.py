@@ -125,6 +125,14 @@ def encoders(repeats: int = Repeats, as_json: bool = Json) -> None:
     benchmark.run(repeats, as_json=as_json)
 
 
+@app.command("compile")
+def compiled(as_json: bool = Json) -> None:
+    """What torch.compile gains for each encoder, and what it costs."""
+    from headstart.benchmarks import compiled as benchmark
+
+    benchmark.run(as_json=as_json)
+
+
 @app.command()
 def wer(
     clips: Path = Clips,

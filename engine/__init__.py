@@ -4,10 +4,10 @@
 
 Folders form seven floors. Each imports only floors below it, as its docstring says. Beside the
 folders are `engine` (one step for all sessions), `interfaces` (what a session needs of a model),
-`config` and `errors`. Importing this package loads no torch, because the gateway imports
-`engine.api`.
+`config`, `errors`, and `background_thread` (what works beside the steps). Importing this package
+loads no torch, because the gateway imports `engine.api`.
 
-May import: `api`, `asr`, `chat`, `kvcache`, `models`, `models.perception`, `process`, `scheduling`,
-`session`, `weights`.
+May import: `api`, `asr`, `chat`, `encoders`, `kvcache`, `models`, `models.perception`, `process`,
+`scheduling`, `session`, `weights`.
 Never: imports asyncio, a web server, or the gateway.
 """

@@ -1,5 +1,8 @@
 """The engine process: `python -m headstart.engine --endpoint ADDRESS --model NAME`.
 
+With `--serve-encoder ADDRESS` in place of `--endpoint` it is an encoder process instead, which
+encodes the pictures of engines with `--encoder-url ADDRESS`, and has no decoder.
+
 Exit codes: 0 stopped by a signal or because the gateway ended; 2 the settings are invalid; 3 it was
 drained (SIGUSR1): its last session is gone.
 """
@@ -17,7 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from headstart.engine.api.keys import BadKeys
-from headstart.engine.errors import EngineError
+from headstart.engine.errors import BadSettings, EngineError
 from headstart.engine.process.ipc import GatewayLink
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.unused_memory import limit_arenas
@@ -25,10 +28,12 @@ from headstart.engine.process.unused_memory import limit_arenas
 if TYPE_CHECKING:
     from headstart.engine.api import ModelInfo
     from headstart.engine.config import EngineConfig
+    from headstart.engine.encoders.server import EncoderServer
     from headstart.engine.engine import Engine
 
 log = logging.getLogger("headstart.engine")
 
+EXIT_BROKEN = 1
 EXIT_REFUSED = 2
 EXIT_DRAINED = 3
 MIB = 1 << 20
@@ -44,6 +49,9 @@ def main() -> None:
         os.sched_setaffinity(0, arguments.cores)
     if arguments.threads:
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before torch makes its pool
+    if arguments.serve_encoder is not None:
+        _encode(arguments)
+        return
     try:
         link = GatewayLink(arguments.endpoint, arguments.name, arguments.keys)
     except BadKeys as error:
@@ -74,13 +82,51 @@ def main() -> None:
         sys.exit(EXIT_DRAINED)
 
 
+def _encode(arguments: argparse.Namespace) -> None:
+    """Be an encoder process."""
+    from headstart.engine.process.encoder_process import serve_encoder
+
+    def stop_by_signals(server: EncoderServer) -> None:
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            server.stopping = True
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+
+    for number in (signal.SIGTERM, signal.SIGINT):  # still loading: nothing to clean up
+        signal.signal(number, lambda _number, _frame: sys.exit(0))
+    try:
+        config = _config(arguments)
+        ended = serve_encoder(config, arguments.serve_encoder, arguments.keys, stop_by_signals)
+    except EngineError as error:
+        log.error("%s", error)
+        sys.exit(EXIT_REFUSED)
+    sys.exit(0 if ended else EXIT_BROKEN)
+
+
 def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) -> None:
     link.loading("libraries", 0, 0)
     # torch takes seconds to import, so the gateway is told first.
     with clock.stage("imports"):
-        from headstart.engine.config import EngineConfig
+        config = _config(arguments)
+    if config.encoder_url is not None and (arguments.llm or config.is_packaged):
+        expected = "none: only model directories have an encoder process"
+        raise BadSettings("encoder_url", expected, config.encoder_url)
+    if arguments.llm is not None:
+        engine, model = _behind_llm_server(link, arguments, config)
+    elif config.is_packaged:
+        engine, model = _packaged(link, arguments.ears, config, clock)
+    else:
+        engine, model = _own_model(link, arguments.ears, config)
+    log.info("%s is ready after %.1f s", model.name, model.load_s)
+    link.serve(engine, model)
 
-    config = EngineConfig(
+
+def _config(arguments: argparse.Namespace) -> EngineConfig:
+    """Raises `BadSettings`."""
+    from headstart.engine.config import EngineConfig
+
+    return EngineConfig(
         model=arguments.model,
         ears_language=arguments.ears_language,
         ears_sessions=arguments.ears_sessions,
@@ -98,6 +144,9 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) 
         encoder_budget_tokens=arguments.encoder_budget_tokens,
         encoded_together=arguments.encoded_together,
         encoder_target_ms=arguments.encoder_target_ms,
+        encoder_url=arguments.encoder_url,
+        encoder_keys=arguments.encoder_keys or arguments.keys,
+        encoder_limit_s=arguments.encoder_limit_s,
         packed_cache_bytes=arguments.packed_cache_mib * MIB,
         prefix_sharing=not arguments.no_prefix_sharing,
         weights=arguments.weights,
@@ -112,17 +161,6 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) 
         pooled_frames=arguments.pooled_frames,
         **({"threads": arguments.threads} if arguments.threads else {}),
     )
-    if arguments.llm is not None:
-        engine, model = _behind_llm_server(link, arguments, config)
-        log.info("%s is ready after %.1f s", model.name, model.load_s)
-        link.serve(engine, model)
-        return
-    if config.is_packaged:
-        engine, model = _packaged(link, arguments.ears, config, clock)
-    else:
-        engine, model = _own_model(link, arguments.ears, config)
-    log.info("%s is ready after %.1f s", model.name, model.load_s)
-    link.serve(engine, model)
 
 
 def _packaged(
@@ -207,7 +245,16 @@ def _cores(text: str) -> tuple[int, ...]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m headstart.engine", description=__doc__)
-    parser.add_argument("--endpoint", required=True, help="ZeroMQ address of the gateway")
+    role = parser.add_mutually_exclusive_group(required=True)
+    role.add_argument("--endpoint", help="ZeroMQ address of the gateway")
+    encoder = "be an encoder process for engines, at this ZeroMQ address"
+    role.add_argument("--serve-encoder", metavar="ADDRESS", help=encoder)
+    elsewhere = "address of an encoder process, which encodes a model directory's pictures"
+    parser.add_argument("--encoder-url", metavar="ADDRESS", help=elsewhere)
+    its_keys = "folder of CURVE keys for the encoder process; default: --keys"
+    parser.add_argument("--encoder-keys", type=Path, help=its_keys)
+    longest = "seconds that the encoder process may take for a picture"
+    parser.add_argument("--encoder-limit-s", type=float, default=60.0, help=longest)
     parser.add_argument("--name", default="", help="its name among the engines of the gateway")
     keys = "folder of CURVE keys, made by `headstart keys`; needed beyond this machine"
     parser.add_argument("--keys", type=Path, help=keys)

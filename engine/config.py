@@ -87,6 +87,9 @@ class EngineConfig:
             batch takes the sum of its parts' times.
         encoder_target_ms: duration to keep such batches within 20 % of, by taking fewer pictures
             than `encoded_together`; 0: always so many, if they are there.
+        encoder_url, encoder_keys: address of an encoder process that encodes a model directory's
+            pictures, and this host's folder of keys for it; None: this process does.
+        encoder_limit_s: time that it may take for a picture.
         threads: cores the native kernels and torch may use.
         prefix_cache_share: maximum share of the pool that keeps K/V without a holder, for later
             sessions with the same prefix.
@@ -139,6 +142,9 @@ class EngineConfig:
     encoder_budget_tokens: int = 4096
     encoded_together: int = 1
     encoder_target_ms: float = 0.0
+    encoder_url: str | None = None
+    encoder_keys: Path | None = None
+    encoder_limit_s: float = 60.0
     heard_together: int = 1
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
@@ -178,6 +184,8 @@ class EngineConfig:
                 raise BadSettings(name, "at least 0, and finite", getattr(self, name))
         if not 0 <= self.prefix_cache_share <= 1:
             raise BadSettings("prefix_cache_share", "0 to 1", self.prefix_cache_share)
+        if not 0 < self.encoder_limit_s < math.inf:
+            raise BadSettings("encoder_limit_s", "above 0, and finite", self.encoder_limit_s)
         if self.threads < 1:
             raise BadSettings("threads", "at least 1", self.threads)
         if not MIN_TEXT_KEPT <= self.kv_text_kept <= 1:

@@ -171,9 +171,10 @@ class Engine:
         if not live and self.parts.services.stills is not None:
             return  # how closely they are looked at depends on the words beside them
         begun, due_ns = list(waiting.encoding), waiting.due_ns
+        name, domain = session.name, session.stream.share_domain
         refused: list[api.Image] = []
         for image in images:
-            picture = encoding.begin(image, session.name, due_ns, live=live)
+            picture = encoding.begin(image, name, domain, due_ns, live=live)
             if picture is None:
                 refused.append(image)
             else:

@@ -14,6 +14,7 @@
     ├── SoftTableFull      a session holds too many embeddings                (client)
     ├── StreamClosed       work for a stream that was closed                  (caller)
     ├── PictureNotEncoded  the image encoder failed on a picture              (us)
+    │   └── EncoderFault       so did the encoder process (`encoders.errors`) (us)
     └── BrokenNumbers      the model gave NaN or infinite logits              (weights or us)
 
 Every error has a `code` (snake_case, sent to the client), its facts as attributes, a full sentence

@@ -124,9 +124,12 @@ class PictureEncoding(Protocol):
     """Encodes pictures beside the engine's steps, for the `ImageEncoder` that takes them then.
     Never waits."""
 
-    def begin(self, image: Image, owner: str, due_ns: int, *, live: bool) -> EncodedPicture | None:
-        """Begin to encode a picture of the session `owner`. None for one that is encoded when it
-        is taken, or because too many of the session wait: it may be begun later."""
+    def begin(
+        self, image: Image, owner: str, domain: bytes, due_ns: int, *, live: bool
+    ) -> EncodedPicture | None:
+        """Begin to encode a picture of the session `owner`, whose results are shared within
+        `domain`. None for one that is encoded when it is taken, or because too many of the session
+        wait: it may be begun later."""
         ...
 
     def collect(self) -> None:

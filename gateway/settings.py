@@ -72,6 +72,16 @@ class Settings(BaseSettings):
         description="resolution of pictures in messages to a model directory; 'full': all that the "
         "model takes; 'asked': 64, 256 or 1,024 tokens, by the question",
     )
+    encoder: Literal["thread", "process"] = Field(
+        "thread",
+        description="where a model directory's pictures are encoded: in a thread of each engine, "
+        "or in one process for all engines",
+    )
+    encoder_url: str | None = Field(
+        None,
+        pattern=r"^(ipc|tcp)://.+",
+        description="address of an encoder process that runs already; none: here",
+    )
     frame_pooling: Literal["auto", "off", "mean", "merge", "learned"] = Field(
         "auto",
         description="how the camera frames of a model directory become fewer tokens: the mean of "

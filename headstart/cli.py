@@ -117,6 +117,18 @@ EngineCount = Annotated[
         show_default="1",
     ),
 ]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="What encodes a model directory's pictures: thread (of each engine) or process (one "
+        "for all; docs/video.md).",
+        show_default="thread",
+    ),
+]
+EncoderUrl = Annotated[
+    str | None,
+    typer.Option("--encoder-url", help="ZeroMQ address of the encoder process.", metavar="ADDRESS"),
+]
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[
     str | None,
@@ -153,6 +165,8 @@ def serve(
     llm_key_env: LlmKeyEnv = None,
     tokenizer: LlmTokenizer = None,
     engines: EngineCount = None,
+    encoder: Encoder = None,
+    encoder_url: EncoderUrl = None,
     senses: Senses = None,
     host: Host = None,
     port: Port = None,
@@ -168,6 +182,7 @@ def serve(
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail, "record": record}
     flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
+    flags |= _encoder_flags(encoder, encoder_url)
     wanted = _settings(config, flags, assignments)
     at_work()
     if wanted.web_dir is None:
@@ -218,6 +233,8 @@ def engine(
     llm_key_env: LlmKeyEnv = None,
     tokenizer: LlmTokenizer = None,
     engines: EngineCount = None,
+    encoder: Encoder = None,
+    encoder_url: EncoderUrl = None,
     senses: Senses = None,
     config: Config = None,
     assignments: Set = None,
@@ -229,9 +246,27 @@ def engine(
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail}
     flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
+    flags |= _encoder_flags(encoder, encoder_url)
     wanted = _settings(config, flags, assignments)
     at_work()
     processes.engine(wanted)
+
+
+def encoder(
+    url: EncoderUrl = None,
+    model: Model = None,
+    weights: Weights = None,
+    size: Size = None,
+    config: Config = None,
+    assignments: Set = None,
+) -> None:
+    """Run an encoder process alone; engines with its --encoder-url send it their pictures."""
+    from headstart.gateway.server import main as processes
+
+    flags = {"encoder_url": url, "model": model, "weights": weights, "size": size}
+    wanted = _settings(config, flags, assignments)
+    at_work()
+    processes.encoder(wanted)
 
 
 def talk(
@@ -389,13 +424,16 @@ def keys(
     engines: Annotated[
         list[str] | None, typer.Argument(help="Names of engines.", show_default=False)
     ] = None,
+    encoder: Annotated[
+        bool, typer.Option("--encoder", help="For an encoder process, too (docs/video.md).")
+    ] = False,
 ) -> None:
     """Make CURVE keys for a gateway and engines on other hosts: one folder for each host."""
     from headstart.engine.api.keys import BadKeys, make_keys
     from headstart.gateway.errors import ConfigError
 
     try:
-        made = make_keys(folder, engines or ())
+        made = make_keys(folder, engines or (), encoder=encoder)
     except BadKeys as error:
         raise ConfigError([str(error)]) from error
     for host in made:
@@ -409,6 +447,11 @@ def _llm_flags(
     """Settings of the LLM servers."""
     flags = {"llm_model": model, "llm_key_env": key_env, "tokenizer": tokenizer}
     return flags | {"llm": " ".join(urls) if urls else None}
+
+
+def _encoder_flags(encoder: str | None, url: str | None) -> dict[str, Any]:
+    """Settings of what encodes pictures; with an address it is a process."""
+    return {"encoder": encoder or ("process" if url else None), "encoder_url": url}
 
 
 def _time(flag: str, text: str | None) -> float | None:
@@ -477,8 +520,8 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
-    own: list[Callable[..., None]] = [demo, serve, talk, settings, validate, engine, web, keys]
-    own += [top, recordings.replay, recordings.export, recordings.compare]
+    own: list[Callable[..., None]] = [demo, serve, talk, settings, validate, engine, web, encoder]
+    own += [keys, top, recordings.replay, recordings.export, recordings.compare]
     for command in own:
         app.command()(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):

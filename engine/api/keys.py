@@ -1,4 +1,5 @@
-"""CURVE keys of the connection between a gateway and engines on other hosts (ZeroMQ's RFC 26).
+"""CURVE keys of the connections between a gateway, engines and encoder processes on other hosts
+(ZeroMQ's RFC 26).
 
 Each host has a folder, made by `headstart keys`:
 
@@ -6,6 +7,13 @@ Each host has a folder, made by `headstart keys`:
     gateway/engines/NAME.key   public key of an engine that may connect, by the engine's name
     NAME/own.key_secret        that engine's pair
     NAME/gateway.key           the gateway's public key
+
+With an encoder process of its own (`headstart keys --encoder`), which engines connect to:
+
+    encoder/own.key_secret     its pair
+    encoder/engines/NAME.key   public key of an engine that may connect; the gateway's, for those
+                               that it starts itself, as gateway.key
+    NAME/encoder.key           its public key
 
 The files are pyzmq's certificates. Secret ones can be read by their owner only. The connection is
 encrypted, and each side knows the other: an engine talks to no other gateway, and a gateway accepts
@@ -33,7 +41,7 @@ import zmq.auth
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
-OWN, GATEWAY, ENGINES = "own", "gateway", "engines"
+OWN, GATEWAY, ENGINES, ENCODER = "own", "gateway", "engines", "encoder"
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """Names of engines and gateways: they are parts of file names, tokens, labels and URLs."""
 LOOPBACK_NAMES = ("localhost",)
@@ -54,26 +62,35 @@ class Pair:
     secret: bytes = field(repr=False)
 
 
-def make_keys(folder: Path, engines: Iterable[str]) -> list[Path]:
-    """Make what is missing of a gateway's folder and of one folder for each engine; returns the
-    folders that were made. Existing keys stay. Raises `BadKeys`."""
+def make_keys(folder: Path, engines: Iterable[str], *, encoder: bool = False) -> list[Path]:
+    """Make what is missing of a gateway's folder, of one folder for each engine, and of an
+    `encoder` process's; returns the folders that were made. Existing keys stay. Raises
+    `BadKeys`."""
     names = list(engines)
     for name in names:
-        if NAME.fullmatch(name) is None or name == GATEWAY:
+        if NAME.fullmatch(name) is None or name in (GATEWAY, ENCODER):
             raise BadKeys(
                 f"an engine cannot be called {name!r}: expected up to 32 of a-z, 0-9 and inner "
-                f"hyphens, and not {GATEWAY!r}"
+                f"hyphens, and neither {GATEWAY!r} nor {ENCODER!r}"
             )
+    servers = (GATEWAY, ENCODER) if encoder else (GATEWAY,)
     try:
-        made = [host for name in (GATEWAY, *names) if _make_pair(host := folder / name)]
-        accepted = folder / GATEWAY / ENGINES
-        accepted.mkdir(mode=0o700, exist_ok=True)
-        for name in names:
-            shutil.copyfile(folder / name / f"{OWN}.key", accepted / f"{name}.key")
-            shutil.copyfile(folder / GATEWAY / f"{OWN}.key", folder / name / f"{GATEWAY}.key")
+        made = [host for name in (*servers, *names) if _make_pair(host := folder / name)]
+        _introduce(folder, GATEWAY, names)
+        if encoder:
+            _introduce(folder, ENCODER, [GATEWAY, *names])
     except OSError as error:
         raise BadKeys(f"cannot write keys: {error}") from error
     return made
+
+
+def _introduce(folder: Path, server: str, names: Iterable[str]) -> None:
+    """Give `server` the public keys of those that may connect, and them its own."""
+    accepted = folder / server / ENGINES
+    accepted.mkdir(mode=0o700, exist_ok=True)
+    for name in names:
+        shutil.copyfile(folder / name / f"{OWN}.key", accepted / f"{name}.key")
+        shutil.copyfile(folder / server / f"{OWN}.key", folder / name / f"{server}.key")
 
 
 def _make_pair(host: Path) -> bool:
@@ -100,9 +117,9 @@ def own_pair(folder: Path) -> Pair:
     return Pair(public, secret)
 
 
-def gateways_key(folder: Path) -> bytes:
-    """The public key of an engine's gateway. Raises `BadKeys`."""
-    return _read(folder / f"{GATEWAY}.key")[0]
+def servers_key(folder: Path, server: str = GATEWAY) -> bytes:
+    """The public key of an engine's gateway, or of its encoder process. Raises `BadKeys`."""
+    return _read(folder / f"{server}.key")[0]
 
 
 def accepted_engines(folder: Path, bad: list[str] | None = None) -> dict[bytes, str]:
@@ -143,14 +160,40 @@ def _is_z85(key: bytes) -> bool:
     return True
 
 
-def unlock(socket: zmq.Socket[Any], endpoint: str, folder: Path | None) -> None:
-    """Set an engine's keys on its socket before it connects. Raises `BadKeys`."""
+def unlock(
+    socket: zmq.Socket[Any], endpoint: str, folder: Path | None, server: str = GATEWAY
+) -> None:
+    """Set an engine's keys on its socket before it connects to `server`. Raises `BadKeys`."""
     check_address(endpoint, folder)
     if folder is None:
         return
     pair = own_pair(folder)
     socket.curve_publickey, socket.curve_secretkey = pair.public, pair.secret
-    socket.curve_serverkey = gateways_key(folder)
+    socket.curve_serverkey = servers_key(folder, server)
+
+
+class Accepted:
+    """Answers ZAP for a server's socket: a key is good if it is in the folder now. A file that is
+    no key, one that is being written perhaps, concerns no other; it is logged once. Raises
+    `BadKeys` for one that is there at the start."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._logged: set[str] = set()
+        accepted_engines(folder)
+
+    def names(self) -> dict[bytes, str]:
+        """Of the engines whose keys are there, by key."""
+        bad: list[str] = []
+        found = accepted_engines(self._folder, bad)
+        for text in set(bad) - self._logged:
+            log.error("an engine cannot connect: %s", text)
+        self._logged = set(bad)
+        return found
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Called by ZAP's thread."""
+        return key in self.names()
 
 
 class Handshakes:
@@ -202,8 +245,8 @@ def check_address(endpoint: str, folder: Path | None) -> None:
     read and forge conversations."""
     if folder is None and not is_local(endpoint):
         raise BadKeys(
-            f"{endpoint} can be reached from other machines, and the connection between gateway "
-            "and engine would be neither encrypted nor authenticated: make keys with `headstart "
+            f"{endpoint} can be reached from other machines, and the connection of an engine there "
+            "would be neither encrypted nor authenticated: make keys with `headstart "
             "keys` and name their folder in engine_keys (docs/many_engines.md)"
         )
 

@@ -21,6 +21,7 @@ from headstart.engine.models import (
     text,
 )
 from headstart.engine.models.checkpoint.directory import Config, ModelDirectory, Rename
+from headstart.engine.models.checkpoint.parts import Digest, PartTensors
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.decoder.choice import Build, in_torch
 from headstart.engine.models.perception.block_whisper import BlockWhisper
@@ -40,12 +41,20 @@ class Loading:
     tensors: Callable[[ModelDirectory, Rename], Tensors] | None = None  # in place of the files'
     build: Build = in_torch  # what runs the decoder
     int8_encoders: bool = False
+    left_out: tuple[str, ...] = ()  # beginnings of the names that get no data
+    digest: Digest | None = None  # of the weights for pictures; None: not wanted
 
     def take(self, directory: ModelDirectory, rename: Rename) -> Tensors:
         """A directory's tensors by our modules' names."""
         if self.tensors is not None:
-            return self.tensors(directory, rename)
-        return directory.checkpoint(rename, self.dtype, self.progress)
+            return self.part(self.tensors(directory, rename))
+        return self.part(directory.checkpoint(rename, self.dtype, self.progress))
+
+    def part(self, tensors: Tensors) -> Tensors:
+        """`tensors` without those that are left out."""
+        if not self.left_out and self.digest is None:
+            return tensors
+        return PartTensors(tensors, self.dtype, self.left_out, self.digest)
 
 
 def load(folder: Path, how: Loading) -> StreamModel:
@@ -53,6 +62,14 @@ def load(folder: Path, how: Loading) -> StreamModel:
     the file, field or tensor."""
     directory = ModelDirectory(folder)
     return _loader(directory)(directory, how)
+
+
+def vision_folder(folder: Path) -> Path:
+    """The directory of the model that sees: of a composite, the one behind its audio encoder."""
+    directory = ModelDirectory(folder)
+    if directory.model_type != composite.FAMILY:
+        return folder
+    return vision_folder(folder / directory.config.text("model"))
 
 
 def family_of(directory: ModelDirectory) -> str:

@@ -9,15 +9,18 @@ import torch
 from torch import Tensor
 
 from headstart.engine.models.checkpoint.errors import NotEnoughMemory
+from headstart.engine.models.checkpoint.parts import VISION
 from headstart.engine.models.decoder.choice import in_int8, in_torch
 from headstart.engine.models.families import Loading
 from headstart.engine.models.host_memory import available_bytes
 from headstart.engine.models.source import ModelSource
+from headstart.engine.models.working_memory import encoding_bytes
 
 _INT8_BYTES = 34 / 32  # per weight, with its share of a scale
 _IN_FLOAT = ("position_embedding.weight", "conv1.weight", "conv2.weight")  # of int8 encoders
-# Beside weights and K/V: libraries, activations of the largest step, quantisation buffers.
-OVERHEAD_BYTES = 1 << 30
+# Beside weights, K/V and encoders at work: libraries, activations of the largest step, quantisation
+# buffers.
+OVERHEAD_BYTES = 1 << 29
 
 
 @dataclass(slots=True)
@@ -47,16 +50,39 @@ def weights_bytes(source: ModelSource, how: Loading) -> int:
     """Memory of all weights loaded as `how` says. Raises as `source.load` does for a directory
     whose sizes cannot be read."""
     measured = SizeCounter(how.dtype, how.build is in_int8, how.int8_encoders)
-    source.on(replace(how, build=in_torch), measured)
+    source.on(replace(how, build=in_torch, digest=None), measured)
     return int(measured.bytes)
 
 
-def check_fits(source: ModelSource, how: Loading, kv_pool_bytes: int) -> int:
-    """Bytes of the weights. Raises `NotEnoughMemory` if they, K/V and computation need more than is
-    available to this process."""
+def picture_bytes(
+    source: ModelSource, how: Loading, together: int = 1, budget_tokens: int = 1 << 30
+) -> int:
+    """Working memory of the largest batch of pictures (`engine.models.working_memory`); 0 if
+    pictures are encoded elsewhere, or the model takes none."""
+    if any(name.startswith(how.left_out) for name in VISION if how.left_out):
+        return 0
+    # In fp32, since activations are: weights of another form are widened by small stripes.
+    sizes = replace(how, dtype=torch.float32, build=in_torch, digest=None)
+    model = source.on(sizes, SizeCounter(torch.float32, int8=False))
+    return encoding_bytes(model, together, budget_tokens)
+
+
+def check_fits(
+    source: ModelSource,
+    how: Loading,
+    kv_pool_bytes: int,
+    together: int = 1,
+    budget_tokens: int = 1 << 30,
+) -> int:
+    """Bytes of the weights. Raises `NotEnoughMemory` if they, K/V, the largest batch of pictures
+    (`together`, within `budget_tokens`) and other computation need more than is available to this
+    process."""
     weights = weights_bytes(source, how)
     left = available_bytes()
-    if left is not None and weights + kv_pool_bytes + OVERHEAD_BYTES > left:
+    if left is None:
+        return weights
+    beside = kv_pool_bytes + OVERHEAD_BYTES + picture_bytes(source, how, together, budget_tokens)
+    if weights + beside > left:
         form = "int8" if how.build is in_int8 else str(how.dtype).removeprefix("torch.")
-        raise NotEnoughMemory(source.name, form, weights, kv_pool_bytes + OVERHEAD_BYTES, left)
+        raise NotEnoughMemory(source.name, form, weights, beside, left)
     return weights

@@ -3,6 +3,7 @@ size with random weights."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,10 +13,11 @@ import torch
 
 from headstart.engine.config import EngineConfig, is_directory
 from headstart.engine.errors import BadSettings, BadWeights
+from headstart.engine.models.checkpoint.directory import ModelDirectory
 from headstart.engine.models.checkpoint.tensors import RandomTensors, Tensors
 from headstart.engine.models.checkpoint.words import SETTINGS, TOKENIZER, Words, stand_in, words_of
 from headstart.engine.models.decoder.choice import in_int8, in_torch
-from headstart.engine.models.families import Loading, load
+from headstart.engine.models.families import Loading, load, vision_folder
 from headstart.engine.models.perception.interface import StreamModel
 from headstart.engine.models.sizes import SIZES, omni_config, sized_omni
 from headstart.kernels.native import default_backend
@@ -51,6 +53,31 @@ def source_of(config: EngineConfig) -> ModelSource | None:
         return None
     folder = checked(Path(config.model).expanduser(), stored=not random)
     return _sized_like(folder) if random else _directory(folder)
+
+
+def vision_source_of(config: EngineConfig) -> ModelSource:
+    """What of the model that the settings name encodes pictures: itself, or the model that a
+    composite has. Raises as `source_of` does, and `BadSettings` for a packaged model."""
+    source = source_of(config)
+    if source is None:
+        raise BadSettings("encoder", "thread: packaged models label their pictures", "process")
+    if config.size is not None:
+        return source
+    folder = vision_folder(checked(Path(config.model).expanduser(), stored=False))
+    return _sized_like(folder) if config.weights == "dummy" else _directory(folder)
+
+
+def vision_settings(config: EngineConfig) -> bytes:
+    """What beside weights decides how a model's pictures are encoded: its own settings, by its
+    files, and ours. Raises `BadWeights`."""
+    facts: list[object] = [config.size]
+    if config.size is None:
+        directory = ModelDirectory(vision_folder(Path(config.model).expanduser()))
+        preprocessor = directory.optional("preprocessor_config.json")
+        facts = [directory.config.values, preprocessor.values if preprocessor else None]
+    how = loading_of(config)
+    facts += [str(how.dtype), how.int8_encoders, config.weights == "dummy"]
+    return json.dumps(facts, sort_keys=True).encode()
 
 
 def checked(folder: Path, *, stored: bool = True) -> Path:
@@ -100,7 +127,8 @@ def _published(size: str) -> ModelSource:
     text = omni_config(size).part("text_config")
 
     def on(how: Loading, tensors: Tensors) -> StreamModel:
-        return sized_omni(size, tensors, how.build, answer_opening=how.answer_opening)
+        held = how.part(tensors)
+        return sized_omni(size, held, how.build, answer_opening=how.answer_opening)
 
     name = f"qwen2_5_omni-{size}-dummy"
     return _random(name, lambda: stand_in(text.integer("vocab_size")), on)

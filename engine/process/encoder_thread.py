@@ -14,15 +14,15 @@ without it, and the engine goes on.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 from headstart.engine.api import Image
+from headstart.engine.background_thread import BackgroundThread
+from headstart.engine.encoders.errors import EncoderFault
 from headstart.engine.errors import EngineError, PictureNotEncoded
 from headstart.engine.interfaces import View
 from headstart.engine.kvcache.token_stream import Stream
@@ -45,8 +45,11 @@ class SplitEncoder(Protocol):
         """A picture's tokens, and its level of detail: pictures of one level can be stacked."""
         ...
 
-    def features(self, images: Sequence[Image], *, live: bool) -> Sequence[Any]:
-        """Encode pictures of one level. May run in another thread, one call at a time."""
+    def features(
+        self, images: Sequence[Image], domains: Sequence[bytes], *, live: bool
+    ) -> Sequence[Any]:
+        """Encode pictures of one level, each for its share domain. May run in another thread, one
+        call at a time."""
         ...
 
     def view(self, features: Any, image: Image, stream: Stream) -> View:
@@ -54,11 +57,21 @@ class SplitEncoder(Protocol):
         ...
 
 
+class Remote(Protocol):
+    """The encoder process behind a `SplitEncoder`, if it has one."""
+
+    def cancel(self) -> None:
+        """Nobody wants what other threads are waiting for."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class PictureInThread:
     """`headstart.engine.interfaces.EncodedPicture`."""
 
-    def __init__(self, image: Image, owner: str, *, live: bool) -> None:
-        self.image, self.owner, self.live = image, owner, live
+    def __init__(self, image: Image, owner: str, domain: bytes, *, live: bool) -> None:
+        self.image, self.owner, self.domain, self.live = image, owner, domain, live
         self.done = self.given_up = False
         self.features: Any = None
         self.error: EngineError | None = None
@@ -68,6 +81,8 @@ class EncoderThread:
     """`headstart.engine.interfaces.ImageEncoder` and `PictureEncoding` over a `SplitEncoder`.
 
     All methods are for one thread, the engine's. `prepare` is called first in the other one.
+    `remote`: what computes the features, if not this process; the two threads then need not take
+    turns.
     """
 
     def __init__(
@@ -76,16 +91,19 @@ class EncoderThread:
         queue: EncodeQueue[PictureInThread],
         clock: Callable[[], int] = time.monotonic_ns,
         prepare: Callable[[], None] = lambda: None,
+        remote: Remote | None = None,
     ) -> None:
-        self._encoder, self._queue, self._clock, self._prepare = encoder, queue, clock, prepare
+        self._encoder, self._queue, self._clock, self._remote = encoder, queue, clock, remote
         self._pictures: dict[int, PictureInThread] = {}  # by the identity of an image
-        self._finished: deque[PictureInThread] = deque()
-        self._changed = threading.Condition()
         self._at_work = threading.Lock()  # held while features are computed
-        self._current: list[PictureInThread] = []
-        self._closing = self._died = False
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._thread = threading.Thread(target=self._work, name="encoder", daemon=True)
+        self._thread = BackgroundThread(
+            "encoder",
+            lambda: queue.take(clock()),
+            self._encode,
+            nice=_LOWER_PRIORITY,
+            instead="pictures are encoded within steps from now on",
+            prepare=prepare,
+        )
         self._thread.start()
 
     # --- the engine's thread ---------------------------------------------------------------------
@@ -95,8 +113,8 @@ class EncoderThread:
         picture = self._pictures.pop(id(image), None)
         if picture is None or picture.given_up or not picture.done:
             try:
-                with self._at_work:
-                    (features,) = self._encoder.features([image], live=live)
+                with self._at_work if self._remote is None else nullcontext():
+                    (features,) = self._encoder.features([image], [stream.share_domain], live=live)
             except EngineError:
                 raise
             except Exception as error:
@@ -106,12 +124,14 @@ class EncoderThread:
             raise picture.error
         return self._encoder.view(picture.features, image, stream)
 
-    def begin(self, image: Image, owner: str, due_ns: int, *, live: bool) -> PictureInThread | None:
-        if self._died or (live and not self._encoder.takes_frames()):
+    def begin(
+        self, image: Image, owner: str, domain: bytes, due_ns: int, *, live: bool
+    ) -> PictureInThread | None:
+        if self._thread.died or (live and not self._encoder.takes_frames()):
             return None
         tokens, level = self._encoder.size(image, live=live)
-        picture = PictureInThread(image, owner, live=live)
-        with self._changed:
+        picture = PictureInThread(image, owner, domain, live=live)
+        with self._thread.lock:
             taken = self._queue.push(
                 picture,
                 owner,
@@ -122,72 +142,62 @@ class EncoderThread:
             )
             if not taken:
                 return None
-            self._changed.notify()
+            self._thread.notify()
         self._pictures[id(image)] = picture
         return picture
 
     def collect(self) -> None:
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
-        if self._died:
+        finished = self._thread.collect()
+        if self._thread.died:
             self._give_up_all()
-        while self._finished:
-            self._finished.popleft().done = True
+        for picture in finished:
+            picture.done = True
 
     def _give_up_all(self) -> None:
-        with self._changed:
-            for picture in [*self._queue.clear(), *self._current]:
+        with self._thread.lock:
+            for picture in [*self._queue.clear(), *self._thread.current]:
                 picture.given_up = picture.done = True
-            self._current = []
 
     def release(self, images: Iterable[Image]) -> None:
         for image in images:
             self._pictures.pop(id(image), None)
 
     def forget(self, owner: str) -> None:
-        with self._changed:
+        with self._thread.lock:
             for picture in self._queue.forget(owner):
                 picture.given_up = picture.done = True
+            current = self._thread.current
+            if self._remote is not None and current and all(p.owner == owner for p in current):
+                self._remote.cancel()
         self._pictures = {i: p for i, p in self._pictures.items() if p.owner != owner}
 
     def fileno(self) -> int:
-        return self._wake
+        return self._thread.fileno()
 
     def close(self) -> None:
-        with self._changed:
-            self._closing = True
+        with self._thread.lock:
             self._queue.clear()
-            self._changed.notify()
-        self._thread.join(_CLOSE_S)
-        if self._thread.is_alive():
+        if self._remote is not None:
+            self._remote.cancel()
+        if not self._thread.close(_CLOSE_S):
             log.warning("the encoder is at work on a picture; it ends with the process")
-        else:
-            os.close(self._wake)
+        elif self._remote is not None:
+            self._remote.close()
 
     # --- the other thread ------------------------------------------------------------------------
-
-    def _work(self) -> None:
-        try:
-            _lower_priority()
-            self._prepare()
-            while batch := self._next():
-                self._encode(batch)
-                with self._changed:
-                    self._current = []
-                    self._finished.extend(batch)
-                os.eventfd_write(self._wake, 1)
-        except BaseException:
-            log.exception("the encoder thread died: pictures are encoded within steps from now on")
-            self._died = True
-            os.eventfd_write(self._wake, 1)
 
     def _encode(self, batch: Sequence[PictureInThread]) -> None:
         began_ns = self._clock()
         try:
-            with self._at_work:
+            with self._at_work if self._remote is None else nullcontext():
                 images = [picture.image for picture in batch]
-                found = self._encoder.features(images, live=batch[0].live)
+                domains = [picture.domain for picture in batch]
+                found = self._encoder.features(images, domains, live=batch[0].live)
         except Exception as error:
+            if isinstance(error, EncoderFault) and not error.is_of_one:
+                for picture in batch:
+                    picture.error = error
+                return
             if len(batch) > 1:  # one picture's fault is not the other ones'
                 for picture in batch:
                     self._encode([picture])
@@ -199,26 +209,8 @@ class EncoderThread:
                 picture.features = features
         self._queue.together.observe(len(batch), self._clock() - began_ns)
 
-    def _next(self) -> list[PictureInThread]:
-        """The next batch; none at the end."""
-        with self._changed:
-            while not len(self._queue) and not self._closing:
-                self._changed.wait()
-            self._current = [] if self._closing else self._queue.take(self._clock())
-            return self._current
-
 
 def _not_encoded(image: Image) -> EngineError:
     """For a fault of the encoder that is being handled, which is logged."""
     log.exception("a picture of %d x %d could not be encoded", image.width, image.height)
     return PictureNotEncoded(image.width, image.height)
-
-
-def _lower_priority() -> None:
-    """Of this thread, by which the kernel counts priorities."""
-    thread = threading.get_native_id()
-    nice = min(19, os.getpriority(os.PRIO_PROCESS, thread) + _LOWER_PRIORITY)
-    try:
-        os.setpriority(os.PRIO_PROCESS, thread, nice)
-    except OSError as error:  # some sandboxes do not let it
-        log.warning("pictures are encoded at the engine's own priority: %s", error)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -13,18 +14,23 @@ from pathlib import Path
 import torch
 
 from headstart.engine import api
+from headstart.engine.api.keys import BadKeys
 from headstart.engine.asr.choice import Demand
 from headstart.engine.asr.chosen import ChosenRecognizer, load_best, load_recognizer
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.projection import calibrate, int8_projections
 from headstart.engine.decoder.sampling import SamplerFactory
+from headstart.engine.encoders.client import EncoderClient
+from headstart.engine.encoders.elsewhere import VisionElsewhere
+from headstart.engine.encoders.messages import identity_of
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.checkpoint.parts import VISION, Digest
 from headstart.engine.models.checkpoint.words import Words
 from headstart.engine.models.families import Loading
 from headstart.engine.models.footprint import check_fits
@@ -39,7 +45,7 @@ from headstart.engine.models.perception.still_details import (
     least_cache_bytes,
 )
 from headstart.engine.models.pooled import pooled, pooled_frame
-from headstart.engine.models.source import ModelSource, loading_of
+from headstart.engine.models.source import ModelSource, loading_of, vision_settings
 from headstart.engine.process.assemble import thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
 from headstart.engine.process.warm_up import warm_up
@@ -55,6 +61,9 @@ from headstart.kernels.native import limit_threads_here, set_threads
 log = logging.getLogger("headstart.engine")
 
 Report = Callable[[str, int, int], None]
+
+FIRST_ENCODER_S = 120.0
+"""How long an engine that is being loaded waits for its encoder process."""
 
 # An audio unit longer than this is prefilled while it is open (measured in docs/models.md).
 LONGEST_CLOSED_MS = 1000
@@ -82,9 +91,15 @@ def assemble_source(
         answer_opening=words.chat.assistant_open,
         progress=partial(report, "weights"),
     )
-    weights_bytes = check_fits(source, how, config.kv_pool_bytes)
-    with _one_thread():
-        stills = _loaded(source, how, report)
+    if config.encoder_url is not None:
+        how = replace(how, left_out=VISION, digest=Digest())
+    weights_bytes = check_fits(source, how, config.kv_pool_bytes, *batch_of(config))
+    with one_thread():
+        stills = loaded(source, how, report, pictures=config.encoder_url is None)
+        client = None
+        if config.encoder_url is not None:
+            client = _encoder_client(stills, how, config, report)
+            stills = VisionElsewhere(stills, client)
         model = pooled(stills, config)
     spec = model.spec.decoder
     cache, pool = make_cache(spec, config)
@@ -97,7 +112,7 @@ def assemble_source(
         chosen = _transcriber(transcriber, config)
         recognizer = _with_words(own, model, chosen.recognizer)
     eyes = ModelImageEncoder(model, stills), still_encoder(stills, config)
-    parts = _parts(model, recognizer, eyes, config, (cache, pool), words, context_tokens)
+    parts = _parts(model, recognizer, eyes, client, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
     warm_up(engine, model, report, hears=model.spec.audio is not None or bool(transcriber))
     info = api.ModelInfo(
@@ -116,13 +131,27 @@ def assemble_source(
     return engine, info
 
 
-def _loaded(source: ModelSource, how: Loading, report: Report) -> StreamModel:
+def batch_of(config: EngineConfig) -> tuple[int, int]:
+    """The most pictures that are encoded at a time, and the most tokens of these."""
+    return config.encoded_together, config.encoder_budget_tokens
+
+
+def loaded(
+    source: ModelSource,
+    how: Loading,
+    report: Report,
+    *,
+    pictures: bool = True,
+    sounds: bool = True,
+) -> StreamModel:
+    """The model, its encoders in int8 if `how` says so: calibrated on samples of what it has
+    weights for."""
     if not how.int8_encoders:
         return source.load(how)
     with int8_projections() as made:
         model = source.load(how)
     report("calibration", 0, 0)
-    found = calibrate(made, partial(encode_samples, model))
+    found = calibrate(made, partial(encode_samples, model, pictures=pictures, sounds=sounds))
     log.info(
         "encoders: %d of %d projections in int8 (%.2f %% off, at most %.2f), %d in float",
         found.projections - found.in_float,
@@ -134,8 +163,32 @@ def _loaded(source: ModelSource, how: Loading, report: Report) -> StreamModel:
     return model
 
 
+def _encoder_client(
+    model: StreamModel, how: Loading, config: EngineConfig, report: Report
+) -> EncoderClient:
+    """The connection to the encoder process, which loads at the same time. Raises `BadSettings`."""
+    if model.spec.vision is None:
+        expected = f"thread: {model.spec.family} takes no pictures"
+        raise BadSettings("encoder", expected, "process")
+    assert config.encoder_url is not None
+    assert how.digest is not None
+    try:
+        client = EncoderClient(
+            config.encoder_url,
+            identity_of(how.digest.hex(), vision_settings(config)),
+            f"{os.uname().nodename}:{os.getpid()}",
+            config.encoder_keys,
+            config.encoder_limit_s,
+        )
+    except BadKeys as error:
+        raise BadSettings("encoder_url", f"usable ({error})", config.encoder_url) from error
+    if not client.wait(partial(report, "encoder process", 0, 0), FIRST_ENCODER_S):
+        log.error("no encoder process after %.0f s: pictures fail until it comes", FIRST_ENCODER_S)
+    return client
+
+
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Run torch on one core: loading is many short operations, and two threads that synchronise
     after each take three times as long when another process wants a core."""
     threads = torch.get_num_threads()
@@ -165,6 +218,7 @@ def _parts(
     model: StreamModel,
     recognizer: SpeechRecognizer,
     eyes: tuple[ModelImageEncoder, StillDetails | None],
+    client: EncoderClient | None,
     config: EngineConfig,
     memory: tuple[KvCache, BlockPool],
     words: Words,
@@ -175,7 +229,7 @@ def _parts(
     runner = Runner(model.decoder, cache, observes=config.kv_text_kept < 1)
     encoder, beside = eyes[0], None
     if config.encoders == "beside" and model.spec.vision is not None:
-        beside = _encoder_thread(encoder, config)
+        beside = _encoder_thread(encoder, client, config)
     services = ModelServices(
         chat=words.chat,
         tokenizer=words.tokenizer,
@@ -205,10 +259,12 @@ def _parts(
     )
 
 
-def _encoder_thread(encoder: ModelImageEncoder, config: EngineConfig) -> EncoderThread:
+def _encoder_thread(
+    encoder: ModelImageEncoder, client: EncoderClient | None, config: EngineConfig
+) -> EncoderThread:
     together = BatchSize(config.encoded_together, config.encoder_target_ms)
     queue: EncodeQueue[PictureInThread] = EncodeQueue(config.encoder_budget_tokens, together)
-    return EncoderThread(encoder, queue, prepare=partial(_prepare, config.threads))
+    return EncoderThread(encoder, queue, prepare=partial(_prepare, config.threads), remote=client)
 
 
 def _prepare(threads: int) -> None:

@@ -112,6 +112,12 @@ class EncodeQueue(Generic[Picture]):
             before[job.owner] += 1
         return [job for *_, job in sorted(ranked, key=lambda rank: rank[:-1])]
 
+    def remove(self, picture: Picture) -> bool:
+        """Remove one picture. False: it does not wait."""
+        left = [job for job in self._jobs if job.picture is not picture]
+        gone, self._jobs = len(self._jobs) - len(left), left
+        return gone > 0
+
     def forget(self, owner: str) -> list[Picture]:
         """Remove and return the pictures of `owner`."""
         gone = [job.picture for job in self._jobs if job.owner == owner]

@@ -15,6 +15,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from headstart.gateway.engine_link import EngineLink
 from headstart.gateway.runtime.child_process import ChildProcess, Pipes
@@ -85,12 +86,55 @@ def name_elsewhere(settings: Settings) -> str:
 
 
 def engine_argv(
-    settings: Settings, endpoint: str, name: str = "", share: Share | None = None
+    settings: Settings,
+    endpoint: str,
+    name: str = "",
+    share: Share | None = None,
+    encoder: str | None = None,
 ) -> list[str]:
-    """The command line of an engine process."""
+    """The command line of an engine process; `encoder`: address of the encoder process here."""
     share = share or Share(threads=settings.threads)
     module = "headstart.gateway.fake_engine" if settings.engine == "fake" else "headstart.engine"
-    argv = [sys.executable, "-P", "-m", module, "--endpoint", endpoint, "--model", settings.model]
+    argv = [sys.executable, "-P", "-m", module, "--endpoint", endpoint, *_model_argv(settings)]
+    if settings.engine == "local":
+        argv += _encoder_arguments(settings, encoder)
+    argv += ["--name", name] if name else []
+    argv += ["--cores", ",".join(map(str, share.cores))] if share.cores else []
+    if share.threads:
+        argv += ["--threads", str(share.threads)]
+    return argv + shlex.split(settings.engine_args)
+
+
+def _encoder_arguments(settings: Settings, encoder: str | None) -> list[str]:
+    if encoder is not None:
+        return ["--encoder-url", encoder]
+    if settings.encoder_url is None:
+        return []
+    keys = [] if settings.engine_keys is None else ["--encoder-keys", str(settings.engine_keys)]
+    return ["--encoder-url", settings.encoder_url, *keys]
+
+
+def wants_encoder(settings: Settings) -> bool:
+    """Whether an encoder process is to be started beside the engines of this machine."""
+    wanted = settings.encoder == "process" and settings.encoder_url is None
+    return wanted and settings.engine == "local" and settings.engines > 0
+
+
+def encoder_process(
+    settings: Settings, address: str, keys: Path | None = None, name: str = "encoder"
+) -> ChildProcess:
+    """A supervised encoder process: it has the engines' model and settings, and any core."""
+    argv = [sys.executable, "-P", "-m", "headstart.engine", "--serve-encoder", address]
+    argv += _model_argv(settings)
+    argv += ["--threads", str(settings.threads)] if settings.threads else []
+    argv += ["--keys", str(keys)] if keys is not None else []
+    argv += shlex.split(settings.engine_args)
+    return ChildProcess(name, argv, environment=engine_environment(settings))
+
+
+def _model_argv(settings: Settings) -> list[str]:
+    """Which model, and how it is run."""
+    argv = ["--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
     argv += ["--reading", settings.reading, "--frame-pooling", settings.frame_pooling]
@@ -117,11 +161,7 @@ def engine_argv(
         for option, value in named.items():
             flag = f"--{option}" if option == "tokenizer" else f"--llm-{option}"
             argv += [flag, value] if value is not None else []
-    argv += ["--name", name] if name else []
-    argv += ["--cores", ",".join(map(str, share.cores))] if share.cores else []
-    if share.threads:
-        argv += ["--threads", str(share.threads)]
-    return argv + shlex.split(settings.engine_args)
+    return argv
 
 
 def engine_environment(settings: Settings, share: Share | None = None) -> dict[str, str]:
@@ -141,9 +181,11 @@ def engine_process(
     *,
     name: str = "engine",
     share: Share | None = None,
+    encoder: str | None = None,
 ) -> ChildProcess:
     """A supervised engine process; `link` owns its address and is told when it dies. Without one it
-    connects to a gateway elsewhere, with the keys of the settings."""
+    connects to a gateway elsewhere, with the keys of the settings. `encoder`: address of the
+    encoder process here."""
 
     @contextlib.contextmanager
     def connect() -> Iterator[Pipes]:
@@ -155,7 +197,7 @@ def engine_process(
         if link is not None:
             link.lost(f"it ended: {how}")
 
-    argv = engine_argv(settings, endpoint, name, share)
+    argv = engine_argv(settings, endpoint, name, share, encoder)
     if link is None and settings.engine_keys is not None:
         argv += ["--keys", str(settings.engine_keys)]
     environment = engine_environment(settings, share)

@@ -26,7 +26,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import recv_monitor_message
 
 from headstart.engine import api
-from headstart.engine.api.keys import NAME, BadKeys, accepted_engines, check_address, own_pair
+from headstart.engine.api.keys import NAME, Accepted, BadKeys, check_address, own_pair
 from headstart.gateway.engine_address import Address
 from headstart.gateway.engine_link import (
     DRAIN_MESSAGES,
@@ -78,37 +78,13 @@ class PeerWire:
         self._port.forget(self)
 
 
-class _Accepted:
-    """Answers ZAP: a key is good if it is in the folder now. A file that is no key, one that is
-    being written perhaps, concerns no other; it is logged once. Raises `BadKeys` for one that is
-    there at the start."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._logged: set[str] = set()
-        accepted_engines(folder)
-
-    def names(self) -> dict[bytes, str]:
-        """Of the engines whose keys are there, by key."""
-        bad: list[str] = []
-        found = accepted_engines(self._folder, bad)
-        for text in set(bad) - self._logged:
-            log.error("an engine cannot connect: %s", text)
-        self._logged = set(bad)
-        return found
-
-    def callback(self, domain: str, key: bytes) -> bool:
-        """Called by ZAP's thread."""
-        return key in self.names()
-
-
 class EnginePort:
     """Raises `ConfigError` for keys that cannot be used, or an address that needs some."""
 
     def __init__(
         self, endpoint: str, keys: Path | None = None, address_check_s: float = 1.0
     ) -> None:
-        self._accepted: _Accepted | None = None
+        self._accepted: Accepted | None = None
         self._join: Callable[[PeerWire, str], None] = lambda *_: None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -139,7 +115,7 @@ class EnginePort:
 
     def _lock(self, folder: Path) -> None:
         pair = own_pair(folder)
-        self._accepted = _Accepted(folder)  # reports a bad file now
+        self._accepted = Accepted(folder)  # reports a bad file now
         self._zap = ThreadAuthenticator(self._context)
         self._zap.start()
         self._zap.configure_curve_callback("*", self._accepted)

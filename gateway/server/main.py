@@ -20,7 +20,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import uvicorn
@@ -94,7 +94,9 @@ def serve(settings: Settings, announce: bool = False) -> None:
     with contextlib.ExitStack() as stack:
         stack.callback(sock.close)
         private = [stack.enter_context(private_endpoint()) for _ in range(settings.engines)]
-        _run(_serve(settings, sock, private, settings.engine_endpoint, announce=announce))
+        encoder = stack.enter_context(_encoder_endpoint(settings))
+        port = settings.engine_endpoint
+        _run(_serve(settings, sock, private, port, announce=announce, encoder=encoder))
 
 
 def web(settings: Settings, announce: bool = False) -> None:
@@ -116,11 +118,36 @@ def engine(settings: Settings) -> None:
     base = local.name_elsewhere(settings)
     count = settings.engines
     named = [base] if count == 1 else [f"{base or 'engine'}-{n}" for n in range(1, count + 1)]
-    processes = [
-        local.engine_process(settings, endpoint, name=name, share=share)
-        for name, share in zip(named, local.shares_here(settings), strict=True)
-    ]
-    _run(_supervise(processes))
+    with _encoder_endpoint(settings) as encoder:
+        processes = [
+            local.engine_process(settings, endpoint, name=name, share=share, encoder=encoder)
+            for name, share in zip(named, local.shares_here(settings), strict=True)
+        ]
+        beside = None if encoder is None else local.encoder_process(settings, encoder)
+        _run(_supervise(processes, beside))
+
+
+def encoder(settings: Settings) -> None:
+    """`headstart encoder`: a supervised encoder process alone, for engines elsewhere."""
+    _set_up_logging(settings)
+    if settings.encoder_url is None:
+        raise ConfigError(["encoder_url: give the address at which engines connect"])
+    try:
+        check_address(settings.encoder_url, settings.engine_keys)
+    except BadKeys as error:
+        raise ConfigError([f"encoder_url {error}"]) from error
+    keys = settings.engine_keys
+    _run(_supervise([local.encoder_process(settings, settings.encoder_url, keys)]))
+
+
+@contextlib.contextmanager
+def _encoder_endpoint(settings: Settings) -> Iterator[str | None]:
+    """An address for an encoder process beside the engines; None: there is to be none."""
+    if not local.wants_encoder(settings):
+        yield None
+        return
+    with private_endpoint() as endpoint:
+        yield endpoint
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -168,6 +195,8 @@ class Announcer(LinkObserver):
         self._told_by = ""
         self.tell_lost: Callable[[str], None] = lambda _: None
         """Called when an engine is lost, with why."""
+        self.encoder: ChildProcess | None = None
+        """The encoder process here: an engine that is ready has met it."""
 
     def of(self, name: str, supervisor: ChildProcess | None) -> Announcer:
         """The announcer of one engine."""
@@ -197,6 +226,8 @@ class Announcer(LinkObserver):
 
     def one_ready(self, name: str, ready: api.Ready) -> None:
         """An engine is ready: of several, the first one tells."""
+        if self.encoder is not None:
+            self.encoder.healthy()
         self._told_by = self._told_by or name
         if self._told_by != name:
             return
@@ -228,7 +259,7 @@ class Announcer(LinkObserver):
 
 
 def _local_engines(
-    settings: Settings, endpoints: Sequence[str], announcer: Announcer
+    settings: Settings, endpoints: Sequence[str], announcer: Announcer, encoder: str | None
 ) -> list[Member]:
     """The engine processes of this server, not yet started."""
     members = []
@@ -239,7 +270,9 @@ def _local_engines(
         strict=True,
     ):
         link = EngineLink(endpoint, settings.engine_lost_after_s, name)
-        child = local.engine_process(settings, link.endpoint, link, name=name, share=share)
+        child = local.engine_process(
+            settings, link.endpoint, link, name=name, share=share, encoder=encoder
+        )
         members.append(Member(link, child, announcer.of(name, child)))
     return members
 
@@ -250,9 +283,10 @@ async def _serve(
     private: Sequence[str],
     endpoint: str | None,
     announce: bool,
+    encoder: str | None = None,
 ) -> None:
     """`private`: one address for each engine that is started here; `endpoint`: where others
-    connect."""
+    connect; `encoder`: address of the encoder process that is started here."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(tasks.unhandled)
     # Until there is a gateway that can retire: SIGUSR1 would end this process in mid-start, or be
@@ -271,9 +305,11 @@ async def _serve(
             settings.host,
         )
     announcer = Announcer(url, None)
+    if encoder is not None:
+        announcer.encoder = local.encoder_process(settings, encoder)
     port = None if endpoint is None else EnginePort(endpoint, settings.engine_keys)
     engines = Engines(
-        _local_engines(settings, private, announcer),
+        _local_engines(settings, private, announcer, encoder),
         port,
         observe=lambda member: announcer.of(member.name, None),
         lost_after_s=settings.engine_lost_after_s,
@@ -285,7 +321,7 @@ async def _serve(
     voice.start()
     try:
         if private:
-            supervising = tasks.awaited(supervise(engines), "supervisor")
+            supervising = tasks.awaited(supervise(engines, announcer.encoder), "supervisor")
         # The protocol's schema takes a second or two to import: in parallel with the engine's
         # start.
         for module in (
@@ -335,6 +371,7 @@ async def _serve(
         await DECODERS.stop()
         await voice.stop()
         children = [m.child for m in engines.members.values() if m.child is not None]
+        children += [announcer.encoder] if announcer.encoder is not None else []
         await asyncio.gather(*(child.stop() for child in children))
 
 
@@ -353,20 +390,26 @@ async def _both(
     await serving
 
 
-async def supervise(engines: Engines) -> None:
-    """Keep the engines of this machine running until all have been drained, and nobody else may
-    connect. One that keeps dying, or refuses its settings, is given up while others work; the last
-    one ends the server.
+async def supervise(engines: Engines, encoder: ChildProcess | None = None) -> None:
+    """Keep the engines of this machine, and their encoder process, running until all engines have
+    been drained, and nobody else may connect. One that keeps dying, or refuses its settings, is
+    given up while others work; the last one ends the server, and so does the encoder process before
+    an engine was ever ready.
     Raises `ChildRefused`, `ChildKeepsDying`."""
     running = {
         tasks.awaited(member.child.run(), "supervisor"): member
         for member in engines.members.values()
         if member.child is not None
     }
+    encoding = [] if encoder is None else [tasks.awaited(encoder.run(), "supervisor")]
     try:
         while running:
-            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait([*running, *encoding], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
+                if task in encoding:
+                    encoding.clear()
+                    _judge_encoder(task, engines)
+                    continue
                 member = running.pop(task)
                 error = task.exception()
                 if error is None:
@@ -379,18 +422,33 @@ async def supervise(engines: Engines) -> None:
         while engines.endpoint is not None:
             await asyncio.sleep(FOREVER_S)
     finally:
-        for task in running:
+        for task in [*running, *encoding]:
             task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*running, *encoding, return_exceptions=True)
 
 
-async def _supervise(processes: Sequence[ChildProcess]) -> None:
-    """`headstart engine`: until SIGTERM or SIGINT, or until all are drained (SIGUSR1)."""
+def _judge_encoder(task: asyncio.Task[None], engines: Engines) -> None:
+    """An encoder process that is given up costs pictures; one that never worked, the server."""
+    error = task.exception()
+    if error is None:
+        return
+    if type(error) not in GIVEN_UP or not engines.is_ready:
+        raise error
+    log.error("%s", error)
+    log.error("pictures fail until this server is started again")
+
+
+async def _supervise(
+    processes: Sequence[ChildProcess], encoder: ChildProcess | None = None
+) -> None:
+    """`headstart engine`: until SIGTERM or SIGINT, or until all are drained (SIGUSR1). `encoder`:
+    their encoder process, which ends behind them."""
     loop = asyncio.get_running_loop()
     running = [tasks.awaited(process.run(), "supervisor") for process in processes]
+    encoding = [] if encoder is None else [tasks.awaited(encoder.run(), "supervisor")]
 
     def end() -> None:
-        for task in running:
+        for task in [*running, *encoding]:
             task.cancel()
 
     def drain() -> None:
@@ -405,7 +463,7 @@ async def _supervise(processes: Sequence[ChildProcess]) -> None:
             await asyncio.gather(*running)
     finally:
         end()
-        await asyncio.gather(*running, return_exceptions=True)
+        await asyncio.gather(*running, *encoding, return_exceptions=True)
 
 
 def make_gateway(

@@ -54,7 +54,9 @@ class FakeEncoder:
         ids = tuple(stream.soft.intern(vectors))
         return View(ids, f"picture {image.rgb[0]}", str(image.rgb[0]))
 
-    def begin(self, image: api.Image, owner: str, due_ns: int, *, live: bool) -> Encoded | None:
+    def begin(
+        self, image: api.Image, owner: str, domain: bytes, due_ns: int, *, live: bool
+    ) -> Encoded | None:
         if not self.beside or len(self.waiting) >= self.most:
             return None
         self._busy_until_ns = max(self._busy_until_ns, self.bench.now_ns)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -116,7 +117,8 @@ class RandomTensors:
     """Random tensors for every name and shape, for speed measurements.
 
     Each repeats one block of normal numbers, so 7 billion take seconds to make; they are scaled so
-    that activations neither vanish nor explode.
+    that activations neither vanish nor explode. A tensor depends on its name and not on what was
+    taken before it, so two processes with parts of a model have parts of the same one.
     """
 
     BLOCK = 1 << 20
@@ -133,7 +135,6 @@ class RandomTensors:
         self._tick = tick
         self.nbytes = 0
         self._block = torch.randn(self.BLOCK, generator=generator)
-        self._shift = 0
 
     def has(self, name: str) -> bool:
         return not name.endswith("lm_head.weight")
@@ -144,7 +145,7 @@ class RandomTensors:
             tensor = torch.full(shape, float(one), dtype=self.dtype)
         else:
             fan_in = math.prod(shape[1:])
-            tensor = self._numbers(math.prod(shape)).view(shape).mul_(fan_in**-0.5)
+            tensor = self._numbers(name, math.prod(shape)).view(shape).mul_(fan_in**-0.5)
         self.nbytes += tensor.nbytes
         self._tick(self.nbytes)
         return tensor
@@ -152,9 +153,8 @@ class RandomTensors:
     def copied(self, name: str) -> None:
         """Nothing to release."""
 
-    def _numbers(self, count: int) -> Tensor:
-        self._shift = (self._shift + 4099) % self.BLOCK
-        block = self._block.roll(self._shift).to(self.dtype)
+    def _numbers(self, name: str, count: int) -> Tensor:
+        block = self._block.roll(crc32(name.encode()) % self.BLOCK).to(self.dtype)
         out = torch.empty(count, dtype=self.dtype)
         for at in range(0, count, self.BLOCK):
             part = out[at : at + self.BLOCK]

@@ -7,6 +7,7 @@ of it is new.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine.chat.render import Modality
+from headstart.engine.errors import PictureNotEncoded
 from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.kvcache.soft_tokens import SoftTokens
 from headstart.engine.models.perception.interface import (
@@ -25,6 +27,8 @@ from headstart.engine.models.perception.interface import (
     VideoFrame,
     VisionUnit,
 )
+
+log = logging.getLogger("headstart.engine")
 
 _SOUND = MediaPosition(MediaKind.AUDIO)
 _PICTURE = MediaPosition(MediaKind.IMAGE)
@@ -71,7 +75,11 @@ class ClipEncoder:
             out = self._model.encode_audio(torch.empty(0), self._audio, True)
             self._last_sound = self._sound_ids(out.committed)
         if self._frames is not None:
-            units, _ = self._model.encode_frames([], self._frames, True)
+            try:
+                units, _ = self._model.encode_frames([], self._frames, True)
+            except PictureNotEncoded as error:  # what was said is known all the same
+                log.error("the last frame of a clip is left out: %s", error)
+                units = []
             self._last_units = [self._unit_tokens(unit, len(self._units)) for unit in units]
             if self._units or self._last_units:
                 self._last_units += self._closing()

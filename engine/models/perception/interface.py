@@ -101,11 +101,13 @@ class AudioOut(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class VideoFrame:
     """One picture, uint8 [height, width, 3], and its time from the clip's start. `max_tokens`: the
-    most tokens that its unit may become; 0: no limit (`headstart.engine.models.pooled`)."""
+    most tokens that its unit may become; 0: no limit (`headstart.engine.models.pooled`).
+    `domain`: what is cached of it is shared only within this (`headstart.engine.api.Open`)."""
 
     rgb: npt.NDArray[np.uint8]
     time_s: float = 0.0
     max_tokens: int = 0
+    domain: bytes = b""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,11 +45,11 @@ def sound() -> Tensor:
     return torch.from_numpy(((0.1 * tones + noise) * loud).astype(np.float32))
 
 
-def encode_samples(model: StreamModel) -> None:
+def encode_samples(model: StreamModel, *, pictures: bool = True, sounds: bool = True) -> None:
     """Encode all samples that the model has a sense for."""
-    if model.spec.vision is not None:
+    if pictures and model.spec.vision is not None:
         for seed in range(PICTURES):
             encode_picture(model, VideoFrame(picture(seed)), live=True)
-    if model.spec.audio is not None:
+    if sounds and model.spec.audio is not None:
         heard = model.encode_audio(sound(), model.open_audio(TailPolicy.CLOSED), True)
         model.project(heard.committed, Modality.AUDIO)

@@ -29,6 +29,7 @@ class Listening(ClipEncoder):
     """An open utterance (`headstart.engine.interfaces.LiveFrameEncoder`)."""
 
     frames = 0
+    domain = b""
 
     def add_frame(self, image: Image, time_s: float) -> None:
         """Take a live frame with its time from the utterance's start. Dropped beyond `MAX_FRAMES`
@@ -36,7 +37,7 @@ class Listening(ClipEncoder):
         if self._frames is None or self.frames == MAX_FRAMES:
             return
         self.frames += 1
-        self.see([_frame(image, time_s)])
+        self.see([_frame(image, time_s, self.domain)])
 
     def token_ids(self) -> list[int]:
         shots = [token for shot in (*self._units, *self._last_units) for token in shot.ids]
@@ -51,7 +52,9 @@ class ModelRecognizer:
 
     def open(self, stream: Stream) -> Listening:
         """Raises `UnsupportedInput` if the model cannot hear."""
-        return Listening(self._model, stream.soft, self._tail)
+        listening = Listening(self._model, stream.soft, self._tail)
+        listening.domain = stream.share_domain
+        return listening
 
     def recognize_batch(
         self, utterances: Sequence[Listening], pcms: Sequence[Pcm]
@@ -86,7 +89,7 @@ class ModelImageEncoder:
 
     def encode_image(self, image: Image, stream: Stream, *, live: bool = False) -> View:
         """Raises `UnsupportedInput` if the model cannot see."""
-        (features,) = self.features([image], live=live)
+        (features,) = self.features([image], [stream.share_domain], live=live)
         return self.view(features, image, stream)
 
     def takes_frames(self) -> bool:
@@ -108,9 +111,12 @@ class ModelImageEncoder:
             tokens = cells * seen.tiled.cell_tokens + seen.tiled.fixed_tokens
         return max(tokens, 1), (image.width, image.height)
 
-    def features(self, images: Sequence[Image], *, live: bool) -> list[PictureFeatures]:
+    def features(
+        self, images: Sequence[Image], domains: Sequence[bytes], *, live: bool
+    ) -> list[PictureFeatures]:
         """Raises `UnsupportedInput` if the model cannot see."""
-        frames = [_frame(image, 0.0) for image in images]
+        shown = zip(images, domains, strict=True)
+        frames = [_frame(image, 0.0, domain) for image, domain in shown]
         return encode_pictures(self._model if live else self._stills, frames, live=live)
 
     def view(self, features: PictureFeatures, image: Image, stream: Stream) -> View:
@@ -121,6 +127,6 @@ class ModelImageEncoder:
         return View(ids, f"picture {image.width} x {image.height}", key=key)
 
 
-def _frame(image: Image, time_s: float) -> VideoFrame:
+def _frame(image: Image, time_s: float, domain: bytes) -> VideoFrame:
     rgb = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-    return VideoFrame(rgb, time_s, image.max_tokens)
+    return VideoFrame(rgb, time_s, image.max_tokens, domain)

@@ -78,7 +78,7 @@ class StillDetails:
         key = blake2b(image.rgb, digest_size=16, key=known_by).digest()
         still = self.cache.get(key)
         if still is None:
-            still = self._encoded(image, detail)
+            still = self._encoded(image, detail, stream.share_domain)
             self.cache.put(key, still, still.vectors.nbytes)
         seen = stream.soft.intern(still.vectors, still.positions)
         ids = tuple(token for _, part in self._model.layout.image(seen) for token in part)
@@ -86,9 +86,9 @@ class StillDetails:
         digest = blake2b(image.rgb, digest_size=8).hexdigest()
         return View(ids, text, key=f"{digest} {detail}")
 
-    def _encoded(self, image: Image, detail: Detail) -> EncodedStill:
+    def _encoded(self, image: Image, detail: Detail, domain: bytes) -> EncodedStill:
         model = self._model
-        frame = VideoFrame(scaled(image, self._vision, detail))
+        frame = VideoFrame(scaled(image, self._vision, detail), domain=domain)
         units, _ = model.encode_frames([frame], model.open_frames(), True)
         vectors = np.concatenate(
             [model.project(unit.features, Modality.IMAGE).numpy() for unit in units]

@@ -4,6 +4,6 @@
 for a picture, `background` does it in a thread beside the engine's steps, and `notes` words the
 result for the language model.
 
-May import: `api`, `errors`, `interfaces`, `vision`.
+May import: `api`, `background_thread`, `errors`, `interfaces`, `vision`.
 Never: makes the engine's thread wait.
 """

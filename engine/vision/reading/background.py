@@ -13,13 +13,10 @@ picture is read any more.
 from __future__ import annotations
 
 import logging
-import os
 import sys
-import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 
 import cv2
@@ -27,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.engine.api import Image
+from headstart.engine.background_thread import BackgroundThread
 from headstart.engine.interfaces import Look
 from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.engine.vision.pixels import Rgb
@@ -94,12 +92,13 @@ class BackgroundReader:
     ) -> None:
         self._reader, self._cache, self._clock = reader, cache, clock
         self._waiting: OrderedDict[str, deque[PictureReading]] = OrderedDict()  # next owner first
-        self._finished: deque[PictureReading] = deque()
-        self._changed = threading.Condition()
-        self._current: PictureReading | None = None
-        self._closing = self._died = False
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._thread = threading.Thread(target=self._work, name="picture reader", daemon=True)
+        self._thread = BackgroundThread(
+            "picture reader",
+            self._take,
+            self._work,
+            nice=_LOWER_PRIORITY,
+            instead="pictures are not read until a restart",
+        )
         self._thread.start()
 
     def look_for(self, question: str) -> Look:
@@ -143,86 +142,69 @@ class BackgroundReader:
         if known is not None:
             reading.written, reading.done = known, True
             return reading
-        with self._changed:
+        with self._thread.lock:
             waiting = self._waiting.get(owner, deque())
             if live:
                 for older in [one for one in waiting if one.live]:
                     waiting.remove(older)
                     _give_up(older)
             is_full = len(waiting) >= MAX_STILLS or self._num_waiting() >= MAX_WAITING
-            if is_full or self._died:
+            if is_full or self._thread.died:
                 _give_up(reading)
             else:
                 waiting.append(reading)
                 self._waiting[owner] = waiting
-                self._changed.notify()
+                self._thread.notify()
         return reading
 
     def _num_waiting(self) -> int:
         return sum(map(len, self._waiting.values()))
 
     def collect(self) -> None:
-        with suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
-        if self._died:
+        finished = self._thread.collect()
+        if self._thread.died:
             self._give_up_all()
-        while self._finished:
-            reading = self._finished.popleft()
+        for reading in finished:
             if not reading.given_up:
                 size_bytes = _ENTRY_BYTES + sum(map(sys.getsizeof, reading.written.lines))
                 self._cache.put(reading.key, reading.written, size_bytes)
             reading.done = True
 
     def _give_up_all(self) -> None:
-        with self._changed:
+        with self._thread.lock:
             for waiting in self._waiting.values():
                 for reading in waiting:
                     _give_up(reading)
             self._waiting.clear()
-            if self._current is not None:
-                _give_up(self._current)
-                self._current = None
+            for reading in self._thread.current:
+                _give_up(reading)
 
     def forget(self, owner: str) -> None:
-        with self._changed:
+        with self._thread.lock:
             for reading in self._waiting.pop(owner, ()):
                 _give_up(reading)
-            if self._current is not None and self._current.owner == owner:
-                _give_up(self._current)
+            for reading in self._thread.current:
+                if reading.owner == owner:
+                    _give_up(reading)
 
     def fileno(self) -> int:
-        return self._wake
+        return self._thread.fileno()
 
     def close(self) -> None:
-        with self._changed:
-            self._closing = True
-            self._waiting.clear()
-            self._changed.notify()
-        self._thread.join()
-        os.close(self._wake)
+        self._thread.close()
 
     # --- the thread ------------------------------------------------------------------------------
 
-    def _work(self) -> None:
-        try:
-            _lower_priority()
-            while (reading := self._next()) is not None:
-                self._read(reading)
-                with self._changed:
-                    self._current = None
-                    self._finished.append(reading)
-                os.eventfd_write(self._wake, 1)
-        except BaseException:
-            log.exception("the picture reader died: pictures are not read until a restart")
-            self._died = True
-            os.eventfd_write(self._wake, 1)
+    def _work(self, readings: Sequence[PictureReading]) -> None:
+        for reading in readings:
+            self._read(reading)
 
     def _read(self, reading: PictureReading) -> None:
         detail = CLOSELY if reading.look is Look.CLOSELY else GLANCE
         reading.began_ns = self._clock()
         try:
             reading.written = self._reader.read(
-                _pixels(reading.picture), detail, lambda: self._closing or reading.given_up
+                _pixels(reading.picture), detail, lambda: self._thread.closing or reading.given_up
             )
         except Abandoned:
             reading.given_up = True
@@ -231,29 +213,15 @@ class BackgroundReader:
             reading.given_up = True
         reading.ended_ns = self._clock()
 
-    def _next(self) -> PictureReading | None:
-        """The next picture, of the owner that waits longest; None at the end."""
-        with self._changed:
-            while not self._waiting and not self._closing:
-                self._changed.wait()
-            if self._closing:
-                return None
-            owner, waiting = self._waiting.popitem(last=False)  # never an empty one
-            reading = waiting.popleft()
-            if waiting:
-                self._waiting[owner] = waiting
-            self._current = reading
-            return reading
-
-
-def _lower_priority() -> None:
-    """Of this thread, by which the kernel counts priorities."""
-    thread = threading.get_native_id()
-    nice = min(19, os.getpriority(os.PRIO_PROCESS, thread) + _LOWER_PRIORITY)
-    try:
-        os.setpriority(os.PRIO_PROCESS, thread, nice)
-    except OSError as error:  # some sandboxes do not let it
-        log.warning("pictures are read at the engine's own priority: %s", error)
+    def _take(self) -> list[PictureReading]:
+        """The next picture, of the owner that waits longest."""
+        if not self._waiting:
+            return []
+        owner, waiting = self._waiting.popitem(last=False)  # never an empty one
+        reading = waiting.popleft()
+        if waiting:
+            self._waiting[owner] = waiting
+        return [reading]
 
 
 def _give_up(reading: PictureReading) -> None:

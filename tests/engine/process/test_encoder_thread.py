@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from headstart.engine import api
+from headstart.engine.encoders.errors import EncoderAway
 from headstart.engine.errors import BadSettings, EngineError, PictureNotEncoded
 from headstart.engine.interfaces import View
 from headstart.engine.kvcache.block_pool import BlockPool
@@ -37,7 +38,9 @@ class SlowEncoder:
     def size(self, image: api.Image, *, live: bool) -> tuple[int, int]:
         return 10, image.width
 
-    def features(self, images: Sequence[api.Image], *, live: bool) -> list[int]:
+    def features(
+        self, images: Sequence[api.Image], domains: Sequence[bytes], *, live: bool
+    ) -> list[int]:
         self.threads.append(threading.current_thread().name)
         self.batches.append([image.rgb[0] for image in images])
         if threading.current_thread().name == "encoder":
@@ -49,6 +52,8 @@ class SlowEncoder:
                 raise ValueError("an odd size")
             if image.rgb[0] == 202:
                 raise SystemExit
+            if image.rgb[0] == 203:
+                raise EncoderAway
         return [image.rgb[0] for image in images]
 
     def view(self, features: int, image: api.Image, stream: Stream) -> View:
@@ -64,7 +69,7 @@ class Rig:
         self.stream = Stream("s", BlockPool(8, 4), 10, 100)
 
     def begin(self, image: api.Image, owner: str = "s") -> PictureInThread | None:
-        return self.thread.begin(image, owner, 0, live=False)
+        return self.thread.begin(image, owner, b"", 0, live=False)
 
     def until_done(self, *pictures: PictureInThread | None) -> None:
         while not all(picture is None or picture.done for picture in pictures):
@@ -122,7 +127,7 @@ def test_what_is_too_much_is_encoded_within_the_step(rig: Rig) -> None:
     images = [picture(n + 1) for n in range(LIMIT + 1)]
     begun += [rig.begin(image) for image in images]
     assert begun[-1] is None
-    assert rig.thread.begin(picture(9), "s", 0, live=True) is None
+    assert rig.thread.begin(picture(9), "s", b"", 0, live=True) is None
     rig.encoder.may.release(100)
     rig.until_done(*begun)
     assert rig.thread.encode_image(images[-1], rig.stream).text == str(LIMIT + 1)
@@ -160,6 +165,20 @@ def test_others_of_a_batch_are_encoded_without_a_bad_picture(
         assert rig.thread.encode_image(image, rig.stream).text == str(image.rgb[0])
     with pytest.raises(kind):
         rig.thread.encode_image(images[2], rig.stream)
+
+
+def test_a_batch_that_its_encoder_process_was_lost_with_is_not_sent_again(rig: Rig) -> None:
+    """One of its pictures may be what the process died of."""
+    images = [picture(1, width=2), picture(2), picture(203)]
+    begun = [rig.begin(images[0])]
+    rig.until_at_work()
+    begun += [rig.begin(image) for image in images[1:]]
+    rig.encoder.may.release(100)
+    rig.until_done(*begun)
+    assert rig.encoder.batches == [[1], [2, 203]]
+    for image in images[1:]:
+        with pytest.raises(EncoderAway):
+            rig.thread.encode_image(image, rig.stream)
 
 
 def test_a_fault_within_a_step_has_a_name_too(rig: Rig) -> None:

@@ -124,3 +124,15 @@ def test_every_picture_is_taken_once(
         assert len(batch) == 1 or sum(known[name][0] for name in batch) <= budget
         taken += batch
     assert sorted(taken) == sorted(known)
+
+
+def test_one_picture_can_be_taken_back() -> None:
+    """Others of its owner stay; one that does not wait is none of it."""
+    queue: EncodeQueue[object] = EncodeQueue(100, BatchSize(4))
+    first, second = object(), object()
+    for picture in (first, second):
+        queue.push(picture, "a", tokens=1, level=0, due_ns=0, now_ns=0)
+    assert queue.remove(first)
+    assert not queue.remove(first)
+    assert queue.take(0) == [second]
+    assert not queue.remove(second)

@@ -15,10 +15,17 @@ import pytest
 import zmq
 
 from headstart.engine import api
-from headstart.engine.api.keys import BadKeys, accepted_engines, check_address, make_keys, own_pair
+from headstart.engine.api.keys import (
+    Accepted,
+    BadKeys,
+    accepted_engines,
+    check_address,
+    make_keys,
+    own_pair,
+)
 from headstart.gateway.engine_link import private_endpoint
 from headstart.gateway.engines.engines import Engines
-from headstart.gateway.engines.port import EnginePort, _Accepted
+from headstart.gateway.engines.port import EnginePort
 from headstart.gateway.errors import ConfigError
 from tests.gateway.shell_fakes import WAIT_S, fake_engine, until
 
@@ -255,13 +262,13 @@ async def test_a_key_may_be_added_while_the_gateway_runs(
     """The folder is read for each connection, and an engine that was refused tries again, which
     ZeroMQ does not do."""
     verdicts: list[bool] = []
-    judge = _Accepted.callback
+    judge = Accepted.callback
 
-    def judged(accepted: _Accepted, domain: str, key: bytes) -> bool:
+    def judged(accepted: Accepted, domain: str, key: bytes) -> bool:
         verdicts.append(judge(accepted, domain, key))
         return verdicts[-1]
 
-    monkeypatch.setattr(_Accepted, "callback", judged)
+    monkeypatch.setattr(Accepted, "callback", judged)
     accepted = keys / "gateway" / "engines" / "b.key"
     kept = accepted.read_text()
     accepted.unlink()

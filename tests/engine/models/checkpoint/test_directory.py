@@ -201,3 +201,11 @@ def test_a_name_stored_twice_is_refused(folder: Path) -> None:
     directory = ModelDirectory(folder)
     with pytest.raises(BadWeights, match="twice"):
         directory.checkpoint(lambda stored: "one", torch.float32)
+
+
+def test_random_weights_follow_from_their_names() -> None:
+    """So that processes with parts of a model have the same one, whatever each of them reads."""
+    one, other = RandomTensors(torch.float32), RandomTensors(torch.float32)
+    other.take("before", 3, 5)
+    assert torch.equal(one.take("vision.a", 4, 8), other.take("vision.a", 4, 8))
+    assert not torch.equal(one.take("vision.b", 4, 8), other.take("vision.a", 4, 8))

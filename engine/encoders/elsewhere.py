@@ -1,0 +1,114 @@
+"""A model whose pictures are encoded by another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headstart.engine.chat.render import Modality
+from headstart.engine.decoder.decoder import Forward
+from headstart.engine.encoders.client import EncoderClient, UnitOfPictures
+from headstart.engine.encoders.errors import EncoderFailed
+from headstart.engine.encoders.messages import MAX_UNITS
+from headstart.engine.kvcache.positions import MediaPosition, PositionRule
+from headstart.engine.models.perception.interface import (
+    AudioOut,
+    LayoutRule,
+    StreamModel,
+    TailPolicy,
+    VideoFrame,
+    VisionUnit,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFrames:
+    """Those of an incomplete unit."""
+
+    frames: tuple[VideoFrame, ...] = ()
+
+
+class VisionElsewhere:
+    """`base` (`engine.models.perception.interface.StreamModel`), which has no weights for pictures:
+    `client` encodes them. Units come back as embeddings, so `project` has nothing to do for them.
+    """
+
+    def __init__(self, base: StreamModel, client: EncoderClient) -> None:
+        assert base.spec.vision is not None
+        self.base, self.client, self.spec = base, client, base.spec
+        self._per_unit = base.spec.vision.frames_per_unit
+        self._has_stills = base.spec.vision.tiled is not None
+
+    @property
+    def layout(self) -> LayoutRule:
+        return self.base.layout
+
+    @property
+    def decoder(self) -> Forward:
+        return self.base.decoder
+
+    def new_positions(self) -> PositionRule | None:
+        return self.base.new_positions()
+
+    def unit_position(self, index: int, time_s: float) -> MediaPosition:
+        return self.base.unit_position(index, time_s)
+
+    def open_audio(self, tail: TailPolicy) -> Any:
+        return self.base.open_audio(tail)
+
+    def encode_audio(self, chunk: Tensor, state: Any, final: bool) -> AudioOut:
+        return self.base.encode_audio(chunk, state, final)
+
+    def open_frames(self) -> WaitingFrames:
+        return WaitingFrames()
+
+    def encode_frames(
+        self, frames: Sequence[VideoFrame], state: WaitingFrames, final: bool
+    ) -> tuple[list[VisionUnit], WaitingFrames]:
+        """Raises an `EncoderFault`; then the state is as it was."""
+        waiting = [*state.frames, *frames]
+        whole = len(waiting) if final else len(waiting) // self._per_unit * self._per_unit
+        units = [waiting[at : at + self._per_unit] for at in range(0, whole, self._per_unit)]
+        found: list[VisionUnit] = []
+        for at in range(0, len(units), MAX_UNITS):
+            found += self._encoded(units[at : at + MAX_UNITS])
+        return found, WaitingFrames(tuple(waiting[whole:]))
+
+    def _encoded(self, units: Sequence[Sequence[VideoFrame]]) -> list[VisionUnit]:
+        answers = self.client.encode([_unit(frames) for frames in units])
+        found = []
+        for frames, pictures in zip(units, answers, strict=True):
+            if pictures is None or len(pictures) != 1 or not pictures[0].rows:
+                raise EncoderFailed("it did not answer with one unit of a frame")
+            (picture,) = pictures
+            found.append(
+                VisionUnit(picture.vectors, picture.rows, picture.columns, frames[0].time_s)
+            )
+        return found
+
+    def encode_still(self, picture: VideoFrame) -> Tensor | None:
+        """Raises an `EncoderFault`."""
+        if not self._has_stills:
+            return None
+        (pictures,) = self.client.encode([_unit([picture])], still=True)
+        if pictures is None:
+            self._has_stills = False
+            return None
+        return torch.cat([each.vectors for each in pictures])
+
+    def clip_closing(self) -> Tensor:
+        return self.base.clip_closing()
+
+    def project(self, features: Tensor, modality: Modality) -> Tensor:
+        return features if modality is Modality.IMAGE else self.base.project(features, modality)
+
+    def embed_text(self, ids: Sequence[int]) -> Tensor:
+        return self.base.embed_text(ids)
+
+
+def _unit(frames: Sequence[VideoFrame]) -> UnitOfPictures:
+    return UnitOfPictures([frame.rgb for frame in frames], frames[0].domain)
