@@ -126,7 +126,7 @@ def assemble(
     report("eyes", 0, 0)
     eyes = LabelledImageEncoder(
         FrameLabeller.load(paths.eyes, paths.class_names, paths.faces),
-        Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden),
+        Connector(model.tokenizer.encode, model.decoder.embed, model.spec.hidden),
         EncoderCache(
             config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
         ),

@@ -12,8 +12,12 @@ from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import Adapter
-from headstart.engine.decoder.decoder import Decoder
+from headstart.engine.decoder.decoder import Decoder, TextDecoder
 from headstart.engine.decoder.weights import WeightLoader
+from headstart.engine.device.choice import place_of
+from headstart.engine.device.decoder import DeviceDecoder
+from headstart.engine.device.place import Place
+from headstart.engine.device.weights import GgufSource, load
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
@@ -28,7 +32,7 @@ class LoadedModel:
     """A decoder with everything it needs; `context_tokens` is the limit of one session."""
 
     spec: DecoderSpec
-    decoder: Decoder
+    decoder: TextDecoder
     tokenizer: Tokenizer
     chat: ChatFormat
     cache: KvCache
@@ -49,8 +53,9 @@ def load_model(
     progress: Progress | None = None,
     adapter: Path | None = None,
 ) -> LoadedModel:
-    """Read and validate everything, weights last; `adapter`: a LoRA's folder. Raises `BadWeights`
-    or `UnsupportedModel`."""
+    """Read and validate everything, weights last; `adapter`: a LoRA's folder. Raises `BadWeights`,
+    `UnsupportedModel` or `NoDevice`."""
+    place = place_of(config)
     report = progress or (lambda what, done, total: None)
     report("header", 0, 0)
     file = GgufFile(path)
@@ -58,14 +63,29 @@ def load_model(
     report("tokenizer", 0, 0)
     tokenizer = Tokenizer.from_gguf(file)
     chat = ChatFormat.from_gguf(file, tokenizer)
-    backend = default_backend() if config.backend == "auto" else config.backend
     lora = None if adapter is None else Adapter(adapter, spec)
-    weights = WeightLoader(file, spec, backend, lora).load(
-        lambda done, total: report("weights", done, total)
-    )
+    decoder = _decoder(file, spec, config, place, lora, report)
     file.close()  # the packed copies are ours: release the mapped pages
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
-    decoder = Decoder(spec, weights, backend)
-    cache, pool = make_cache(spec, config)
+    cache, pool = make_cache(spec, config) if place is None else place.make_cache(spec, config)
     runner = Runner(decoder, cache, observes=config.kv_text_kept < 1)
     return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)
+
+
+def _decoder(
+    file: GgufFile,
+    spec: DecoderSpec,
+    config: EngineConfig,
+    place: Place | None,
+    lora: Adapter | None,
+    report: Progress,
+) -> TextDecoder:
+    def tick(done: int, total: int) -> None:
+        report("weights", done, total)
+
+    if place is not None:
+        return DeviceDecoder(
+            spec, load(GgufSource(file, spec, place, lora), spec, place, tick), place
+        )
+    backend = default_backend() if config.backend == "auto" else config.backend
+    return Decoder(spec, WeightLoader(file, spec, backend, lora).load(tick), backend)
