@@ -8,6 +8,7 @@ chunks, soft tokens or observed queries is launched kernel by kernel.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,7 +20,7 @@ from headstart.engine.device.place import Place
 from headstart.engine.device.recorded import CudaRecorder, PlainRecorder, RecordedSteps, Recorder
 from headstart.engine.device.step import HostStep, Step, StepBuffer
 from headstart.engine.device.storage import DeviceKvCache
-from headstart.engine.device.weights import DeviceWeights
+from headstart.engine.device.weights import DeviceWeights, DirectorySource, TensorsLike, load
 from headstart.engine.kvcache.storage import KvCache
 from headstart.kernels.gpu.reference import turns
 
@@ -104,7 +105,9 @@ class DeviceDecoder:
         delta = torch.zeros(x.shape, dtype=self.place.dtype, device=x.device)
         for i, (layer, pools) in enumerate(zip(self.weights.layers, cache.pools, strict=True)):
             normed, x = operations.rms_norm(delta, layer.attn_norm, spec.rms_eps, x)
-            q, k, v = (part.unflatten(1, (-1, spec.head_dim)) for part in layer.qkv(normed))
+            q, k, v = (
+                torch.unflatten(part, 1, (-1, spec.head_dim)) for part in layer.qkv(normed)
+            )
             if cache.is_coded:
                 group = spec.heads // spec.kv_heads
                 q = q * layer.key_scale.repeat_interleave(group, dim=0)
@@ -134,6 +137,22 @@ class DeviceDecoder:
             delta[step.wanted], self.weights.norm, spec.rms_eps, x[step.wanted]
         )
         return self.weights.head.logits(normed, wide)
+
+
+@dataclass(frozen=True, slots=True)
+class OnDevice:
+    """Builds decoders at `place` on a model directory's tensors, which become int8 if so asked
+    (`headstart.engine.models.decoder.choice.Build`)."""
+
+    place: Place
+    int8: bool = False
+
+    def __call__(
+        self, tensors: TensorsLike, spec: DecoderSpec, sections: Sequence[int] = ()
+    ) -> DeviceDecoder:
+        """Raises `BadWeights` naming what is missing or misshapen, or `NoDevice`."""
+        source = DirectorySource(tensors, spec, self.place, int8=self.int8)
+        return DeviceDecoder(spec, load(source, spec, self.place), self.place, sections)
 
 
 def _on(numbers: object, place: Place) -> Tensor:

@@ -32,6 +32,10 @@ class Place:
     def is_gpu(self) -> bool:
         return self.device.type == "cuda"
 
+    def free_bytes(self) -> int:
+        """Memory that is free on the GPU."""
+        return int(torch.cuda.mem_get_info(self.device)[0])
+
     def make_cache(self, spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
         """A cache here, and its block pool. Raises `BadSettings`."""
         return make_cache(spec, config, partial(DeviceKvCache, device=self.device))

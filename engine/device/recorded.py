@@ -49,7 +49,7 @@ class CudaRecorder:
         self._pool = torch.cuda.graph_pool_handle()
 
     def record(self, compute: Compute, step: Step) -> Replay:
-        aside = torch.cuda.Stream(self._device)
+        aside = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(aside):
             compute(step)  # compiles kernels and makes workspaces, which cannot be captured

@@ -125,19 +125,23 @@ class HostStep:
             "contexts": self.contexts,
         }
 
+    @property
+    def nbytes(self) -> int:
+        """Room for all arrays, each aligned."""
+        return sum(_aligned(array.nbytes) for array in self.arrays().values())
+
 
 class StepBuffer:
     """Room for steps of the same sizes as `like`, on the host (pinned, for a GPU) and on the
     device, each in one piece. `step` lies in it."""
 
     def __init__(self, like: HostStep, device: torch.device) -> None:
-        arrays = like.arrays()
-        size = sum(_aligned(array.nbytes) for array in arrays.values())
-        pinned = device.type == "cuda"
-        self._host = torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+        size = like.nbytes
+        self._host = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
         self._device = torch.empty(size, dtype=torch.uint8, device=device)
-        self._host_parts = {name: part.numpy() for name, part in _parts(self._host, arrays).items()}
-        self.step = _step(_parts(self._device, arrays), like)
+        on_host = _parts(self._host, like.arrays())
+        self._host_parts = {name: part.numpy() for name, part in on_host.items()}
+        self.step = step_in(self._device, like)
 
     def load(self, step: HostStep) -> Step:
         """Enqueue the copy of a step. The one before must have ended."""
@@ -147,7 +151,9 @@ class StepBuffer:
         return self.step
 
 
-def _step(on: Mapping[str, Tensor], like: HostStep) -> Step:
+def step_in(memory: Tensor, like: HostStep) -> Step:
+    """A step of the sizes of `like` in uint8 `memory` [like.nbytes]."""
+    on = _parts(memory, like.arrays())
     decoding, rows = like.decoding, len(like.tokens)
     groups = []
     if decoding:

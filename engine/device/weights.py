@@ -19,7 +19,7 @@ from headstart.engine.decoder.key_scale import key_scale
 from headstart.engine.decoder.quantise import blocks_of
 from headstart.engine.device.matrices import FloatMatrix, Matrix, PackedMatrix, Projection
 from headstart.engine.device.place import Place
-from headstart.engine.errors import UnsupportedModel
+from headstart.engine.errors import NoDevice, UnsupportedModel
 from headstart.kernels.gpu.packed_weight import pack
 from headstart.kernels.qlinear.formats import FORMATS
 
@@ -76,9 +76,23 @@ class Source:
         raise NotImplementedError
 
 
-def load(source: Source, spec: DecoderSpec, place: Place, tick: Tick) -> DeviceWeights:
-    """Raises `BadWeights` naming a tensor that is missing or misshapen."""
+def load(
+    source: Source,
+    spec: DecoderSpec,
+    place: Place,
+    tick: Tick = lambda done, total: None,
+) -> DeviceWeights:
+    """Raises `BadWeights` naming a tensor that is missing or misshapen, or `NoDevice` where they
+    have no room."""
+    try:
+        return _load(source, spec, place, tick)
+    except torch.OutOfMemoryError:
+        missing = "its memory has no room for the weights"
+        remedy = "use a smaller model, or --weights int8 with a model directory"
+        raise NoDevice(str(place.device), missing, remedy) from None
 
+
+def _load(source: Source, spec: DecoderSpec, place: Place, tick: Tick) -> DeviceWeights:
     def one(layer: int | None, name: str) -> Matrix:
         ((matrix, _),) = source.matrix(layer, name)
         return matrix

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from headstart.engine.device.decoder import OnDevice
 from headstart.engine.models.checkpoint.errors import NotEnoughMemory
 from headstart.engine.models.decoder.choice import in_int8, in_torch
 from headstart.engine.models.families import Loading
@@ -46,17 +47,23 @@ class SizeCounter:
 def weights_bytes(source: ModelSource, how: Loading) -> int:
     """Memory of all weights loaded as `how` says. Raises as `source.load` does for a directory
     whose sizes cannot be read."""
-    measured = SizeCounter(how.dtype, how.build is in_int8, how.int8_encoders)
+    measured = SizeCounter(how.dtype, _is_int8(how), how.int8_encoders)
     source.on(replace(how, build=in_torch), measured)
     return int(measured.bytes)
 
 
 def check_fits(source: ModelSource, how: Loading, kv_pool_bytes: int) -> int:
     """Bytes of the weights. Raises `NotEnoughMemory` if they, K/V and computation need more than is
-    available to this process."""
+    available to this process, or free on the GPU that decodes."""
     weights = weights_bytes(source, how)
-    left = available_bytes()
+    place = how.build.place if isinstance(how.build, OnDevice) else None
+    left = place.free_bytes() if place and place.is_gpu else available_bytes()
     if left is not None and weights + kv_pool_bytes + OVERHEAD_BYTES > left:
-        form = "int8" if how.build is in_int8 else str(how.dtype).removeprefix("torch.")
+        form = "int8" if _is_int8(how) else str(how.dtype).removeprefix("torch.")
         raise NotEnoughMemory(source.name, form, weights, kv_pool_bytes + OVERHEAD_BYTES, left)
     return weights
+
+
+def _is_int8(how: Loading) -> bool:
+    """Whether the decoder's weights are."""
+    return how.build.int8 if isinstance(how.build, OnDevice) else how.build is in_int8

@@ -19,6 +19,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
+from headstart.engine.device.choice import Found, choose
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, Thinning, View
@@ -113,6 +114,7 @@ def assemble(
     """Load everything and run it once. Raises `BadWeights` or another `EngineError`."""
     began_s = time.monotonic()
     require_no_pooling(config)
+    device = choose(config.device, Found.here())  # first: nothing is loaded in vain
     # The kernels have threads of their own; torch's would compete with them.
     native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)
@@ -145,6 +147,8 @@ def assemble(
         frame=frame_size(reader),
         ears=paths.ears.name,
         ears_reason=chosen.reason,
+        device=device.name,
+        device_reason=device.reason,
     )
     return engine, info
 

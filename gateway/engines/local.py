@@ -92,6 +92,7 @@ def engine_argv(
     module = "headstart.gateway.fake_engine" if settings.engine == "fake" else "headstart.engine"
     argv = [sys.executable, "-P", "-m", module, "--endpoint", endpoint, "--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
+    argv += ["--device", settings.device]
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
     argv += ["--reading", settings.reading, "--frame-pooling", settings.frame_pooling]
     argv += ["--still-detail", settings.still_detail]
