@@ -151,9 +151,7 @@ def test_a_flagship_model_streams_sound_and_pictures(omni: Path, int8: bool) -> 
     for name, how in builds.items():
         chance = random.Random(4)
         rig = Rig(load(omni, how), dtype, on_device=name != "exact")
-        clip = playing.Sounded(
-            playing.speech(chance, 40_000), playing.camera(chance, 4, 1.0), 1.0
-        )
+        clip = playing.Sounded(playing.speech(chance, 40_000), playing.camera(chance, 4, 1.0), 1.0)
         stream = rig.stream()
         stream.append([1, 2])
         playing.play(rig, stream, clip, TailPolicy.CLOSED, chance)
