@@ -70,11 +70,6 @@ class Decoder:
         self.backend = backend
         self.rotary: Rotary = PagedRotary(spec) if rotary is None else rotary
 
-    @property
-    def nbytes(self) -> int:
-        """Of all weights in memory."""
-        return self.weights.nbytes
-
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [rows] -> fp32 [rows, hidden]."""
         return self.weights.embedding(tokens)
