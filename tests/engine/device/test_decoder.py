@@ -17,7 +17,6 @@ from headstart.engine.device.place import on_cpu
 from headstart.engine.models.families import Loading, load
 from headstart.engine.models.perception.interface import TailPolicy
 from headstart.engine.process.load import LoadedModel
-from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Plan, Work
 from tests.engine.decoder.test_decoder import CONFIGS, VOCAB, moves, play
 from tests.engine.harness import finish, greedy, load_tiny, logits_at_once
@@ -188,22 +187,3 @@ def test_streams_in_one_batch_get_what_transformers_gives_each(
         with twins.in_double("qwen2"), torch.inference_mode():
             wanted = theirs(torch.tensor([ids])).logits[0, -1]
         assert (got[stream] - wanted).abs().max() <= 1e-9
-
-
-def test_a_fault_of_a_step_leaves_streams_as_they_were(model: LoadedModel) -> None:
-    """If the device raises, nothing has advanced, and the next step goes on."""
-    assert isinstance(model.decoder, DeviceDecoder)
-
-    class Failing:
-        spec, rotary = model.decoder.spec, model.decoder.rotary
-
-        def forward(self, *_: object) -> torch.Tensor:
-            raise RuntimeError("the device is gone")
-
-    stream = model.new_stream("s")
-    stream.append([1, 2, 3])
-    with pytest.raises(RuntimeError, match="gone"):
-        Runner(Failing(), model.cache).step(Plan((Work(stream, 3, True, 0),)))
-    assert stream.pending == 3
-    assert torch.equal(finish(model, stream), logits_at_once(model, [1, 2, 3]))
-    stream.close()

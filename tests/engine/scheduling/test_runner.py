@@ -89,7 +89,7 @@ def test_a_failing_decoder_leaves_everything_as_it_was(
     def fail(*_: object) -> None:
         raise MemoryError("no memory for activations")
 
-    monkeypatch.setattr(Decoder, "forward", fail)
+    monkeypatch.setattr(type(model.decoder), "forward", fail)
     with pytest.raises(MemoryError):
         finish(model, fresh_stream)
     monkeypatch.undo()
