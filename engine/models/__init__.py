@@ -3,7 +3,7 @@
 One file for each family. Around them: `families` (which family a directory holds), `source` (where
 a served model comes from), `footprint` (its size in memory), `info` (`headstart models info`).
 
-May import: `asr`, `chat`, `checkpoints`, `config`, `decoder`, `device`, `errors`, `kernels`, `kvcache`,
-`models.checkpoint`, `models.decoder`, `models.perception`.
+May import: `asr`, `chat`, `checkpoints`, `config`, `decoder`, `device`, `errors`, `kernels`,
+`kvcache`, `models.checkpoint`, `models.decoder`, `models.perception`.
 Never: depends on `transformers`, which only tests use, for comparison.
 """

@@ -154,7 +154,7 @@ def test_moves_and_offloading_come_from_the_cpu(on_a_gpu: DeviceDecoder, kv_dtyp
     assert on_a_gpu.embed(slots).device.type == "cpu"
 
 
-class _Waits(TorchDispatchMode):
+class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Raises where an operation would wait for a GPU: its number goes to the host."""
 
     def __torch_dispatch__(
@@ -172,7 +172,8 @@ def test_a_step_waits_for_nothing(
 ) -> None:
     """Nothing goes to the host between embedding and logits: so it can be captured in a graph."""
     cache = cache_for(on_a_gpu.spec, "int8")
-    with _Waits():
+    waits = _Waits()  # type: ignore[no-untyped-call]
+    with waits:
         compute(on_a_gpu, cache, decoding)
-    with _Waits(), pytest.raises(AssertionError):
+    with waits, pytest.raises(AssertionError):
         torch.zeros(2, device=GPU).cpu()

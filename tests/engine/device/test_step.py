@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,10 @@ from headstart.engine.decoder.decoder import Batch
 from headstart.engine.device.recorded import (
     MOST_RECORDINGS,
     MOST_STREAMS,
+    Compute,
     PlainRecorder,
     RecordedSteps,
+    Replay,
     blocks_for,
     streams_for,
 )
@@ -106,7 +110,7 @@ class _Recorder(PlainRecorder):
     def __init__(self) -> None:
         self.recorded = 0
 
-    def record(self, compute, step: Step):  # type: ignore[no-untyped-def]
+    def record(self, compute: Compute, step: Step) -> Replay:
         self.recorded += 1
         address = step.tokens.data_ptr()
 
@@ -124,7 +128,7 @@ def test_a_size_is_recorded_once_and_replayed_on_new_numbers() -> None:
     for count in (3, 4, 3, 5, 4):
         host = HostStep.of(batch([1] * count))
         assert steps.takes(host)
-        host = HostStep(**{**_fields(host), "tokens": host.tokens + count})
+        host = replace(host, tokens=host.tokens + count)
         assert steps.run(host)[:, 0].tolist() == [100 + count + i for i in range(count)]
     assert recorder.recorded == 2
     assert steps.sizes == [(8, 8), (4, 8)]
@@ -146,10 +150,6 @@ def test_the_recording_not_used_for_longest_is_dropped() -> None:
     assert (1, 8) not in steps.sizes
     steps.run(HostStep.of(batch([1])))
     assert recorder.recorded == made + 1
-
-
-def _fields(host: HostStep) -> dict[str, object]:
-    return {name: getattr(host, name) for name in HostStep.__dataclass_fields__}
 
 
 def test_rows_of_a_batch_may_come_in_any_mix() -> None:

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.engine.decoder.decoder import Decoder
 from headstart.engine.errors import CacheFull
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel
