@@ -16,6 +16,7 @@ from headstart.benchmarks import report
 from headstart.benchmarks.engine_peers import LlamaCppPeer
 from headstart.benchmarks.in_process import paths_of
 from headstart.engine.config import EngineConfig
+from headstart.engine.decoder.decoder import Decoder
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.scheduler import Plan, Work
@@ -29,6 +30,8 @@ def run(model: str, repeats: int, *, as_json: bool) -> None:
     """Measure alternately, so that both run under the same machine load."""
     paths = paths_of(model)
     ours = load_model(paths.llm, EngineConfig(model=model))
+    assert isinstance(ours.decoder, Decoder)  # auto decodes on the CPU
+    weights_bytes = ours.decoder.weights.nbytes
     torch.set_num_threads(EngineConfig().threads)
     peer = LlamaCppPeer.load(paths.llm)
     kinds = ("ours", "ours_prefill", "peer", "peer_prefill")
@@ -56,7 +59,7 @@ def run(model: str, repeats: int, *, as_json: bool) -> None:
             "llamacpp_tok_s": _rounded(medians["peer"]),
             "ours_prefill_tok_s": round(prefill, 1),
             "llamacpp_prefill_tok_s": _rounded(medians["peer_prefill"]),
-            "bandwidth_share": round(ours.decoder.weights.nbytes * decode / 1e9 / bandwidth, 3),
+            "bandwidth_share": round(weights_bytes * decode / 1e9 / bandwidth, 3),
             "read_gb_s": round(bandwidth, 1),
         },
         as_json=as_json,

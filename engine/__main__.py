@@ -134,6 +134,7 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
         adapter=arguments.adapter,
         kv_pool_bytes=arguments.kv_pool_mib * MIB,
         kv_dtype=arguments.kv_dtype,
+        device=arguments.device,
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
@@ -302,6 +303,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--adapter", default="auto", help=lora)
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
     parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
+    device = "what decodes: auto, cpu, cuda or cuda:N"
+    parser.add_argument("--device", default="auto", help=device)
     kept = "share of the words of past turns whose K/V stay; those with least attention go"
     parser.add_argument("--kv-text-kept", type=float, default=1.0, help=kept)
     offload = "host memory for K/V of idle sessions"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,8 @@ from headstart.engine.errors import BadSettings
 
 MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
-BACKENDS = ("auto", "native", "reference")
+BACKENDS = ("auto", "native", "reference", "device")
+_DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
 _COUNTS = (
     "kv_pool_bytes",
     "block_size",
@@ -105,7 +107,9 @@ class EngineConfig:
         kv_text_kept: share of the words of each message of past turns whose K/V stay; those with
             the least attention are evicted (docs/kv.md). Pictures stay. 1: all.
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32 in torch:
-            exact, large, slow) or "auto" (native where there is a C compiler).
+            exact, large, slow), "auto" (native where there is a C compiler), or "device" (what
+            runs on GPUs, on the CPU in plain torch: for tests).
+        device: what decodes: "cpu", "cuda" or "cuda:N", or "auto" (`engine.device.choice`).
         packed_cache_bytes: size of the folder of packed weights, which packaged models' decoders
             are mapped from at later starts; 0: pack anew at each start (docs/performance.md).
         weights: form of a model directory's weights: "bf16" (as published), "fp32", "int8" for its
@@ -158,6 +162,7 @@ class EngineConfig:
     kv_text_kept: float = 1.0
     backend: str = "auto"
     packed_cache_bytes: int = 2048 * MIB
+    device: str = "auto"
     weights: str = "auto"
     size: str | None = None
     still_detail: str = "full"
@@ -222,6 +227,8 @@ class EngineConfig:
             raise BadSettings("encoders", f"one of {', '.join(ENCODERS)}", self.encoders)
         if self.transcribe not in TRANSCRIBE:
             raise BadSettings("transcribe", f"one of {', '.join(TRANSCRIBE)}", self.transcribe)
+        if _DEVICE.fullmatch(self.device) is None:
+            raise BadSettings("device", "auto, cpu, cuda or cuda:N", self.device)
         if self.backend not in BACKENDS:
             raise BadSettings("backend", f"one of {', '.join(BACKENDS)}", self.backend)
 

@@ -4,6 +4,7 @@
     ├── BadSettings        a setting of the engine is out of range            (operator)
     ├── BadWeights         a weight file is not what its name promises        (operator)
     │   └── UnsupportedModel   an intact file of a kind that is not supported (operator)
+    ├── NoDevice           a GPU is asked for and cannot be used              (operator)
     ├── BadSampling        a sampling setting is out of range                 (client)
     ├── ContextFull        a session wants more tokens than its limit         (client)
     ├── CacheFull          the paged KV cache has too few free blocks         (load)
@@ -62,6 +63,16 @@ class UnsupportedModel(BadWeights):
     def __init__(self, file: Path, what: str, known: Iterable[str], got: str) -> None:
         self.known = tuple(known)
         super().__init__(file, what, f"one of {', '.join(self.known)}", got)
+
+
+class NoDevice(EngineError):
+    code = "no_device"
+
+    def __init__(self, device: str, missing: str, remedy: str) -> None:
+        self.device, self.missing, self.remedy = device, missing, remedy
+        super().__init__(
+            f"device {device} cannot be used: {missing}; {remedy}, or use --device cpu"
+        )
 
 
 class BadSampling(EngineError):

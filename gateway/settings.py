@@ -348,6 +348,11 @@ class Settings(BaseSettings):
     kv_dtype: Literal["fp32", "fp16", "int8", "fp8"] = Field(
         "fp32", description="storage of the KV cache; int8 holds 3.8 times the tokens (docs/kv.md)"
     )
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$",
+        description="what decodes: cpu, cuda or cuda:N; auto: the CPU (docs/performance.md)",
+    )
     kv_text_kept: float = Field(
         1.0,
         ge=0.3,
@@ -457,6 +462,8 @@ class Settings(BaseSettings):
             for name in ("llm_model", "llm_key_env", "tokenizer"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name} is of the LLM server: give its URL as llm, too")
+        elif self.device.startswith("cuda"):
+            raise ValueError(f"device {self.device} is of our own decoder, but llm decodes here")
         return self
 
     @model_validator(mode="after")

@@ -52,6 +52,13 @@ EarsLanguage = Annotated[
     str | None,
     typer.Option(help="Spoken language: a code, or auto.", show_default="en"),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        help="What decodes: cpu, cuda or cuda:N; auto is the CPU (docs/performance.md).",
+        show_default="auto",
+    ),
+]
 Weights = Annotated[
     str | None,
     typer.Option(
@@ -154,6 +161,7 @@ Announce = Annotated[bool, typer.Option("--announce", hidden=True)]
 
 def serve(
     model: Model = None,
+    device: Device = None,
     weights: Weights = None,
     size: Size = None,
     tail: Tail = None,
@@ -180,7 +188,7 @@ def serve(
 
     flags = {"model": model, "engine": engine, "host": host, "port": port, "engines": engines}
     flags |= {"ears": ears, "ears_language": ears_language}
-    flags |= {"weights": weights, "size": size, "tail": tail, "record": record}
+    flags |= {"device": device, "weights": weights, "size": size, "tail": tail, "record": record}
     flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
     flags |= _encoder_flags(encoder, encoder_url)
     wanted = _settings(config, flags, assignments)
@@ -222,6 +230,7 @@ def web(
 def engine(
     endpoint: Endpoint = None,
     model: Model = None,
+    device: Device = None,
     weights: Weights = None,
     size: Size = None,
     tail: Tail = None,
@@ -244,7 +253,7 @@ def engine(
 
     flags = {"engine_endpoint": endpoint, "model": model, "engine": engine, "engines": engines}
     flags |= {"ears": ears, "ears_language": ears_language}
-    flags |= {"weights": weights, "size": size, "tail": tail}
+    flags |= {"device": device, "weights": weights, "size": size, "tail": tail}
     flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
     flags |= _encoder_flags(encoder, encoder_url)
     wanted = _settings(config, flags, assignments)
@@ -389,6 +398,7 @@ def talk(
 
 def demo(
     model: Model = None,
+    device: Device = None,
     ears: Ears = None,
     ears_language: EarsLanguage = None,
     api_key: ApiKey = NO_KEY,
@@ -401,6 +411,7 @@ def demo(
     files = [clips / name for name in ("capital.wav", "demo.mp4")]
     options = TalkOptions(model=model, speak=True, api_key=api_key)
     arguments = _ears_arguments(ears, ears_language)
+    arguments += ["--device", device] if device is not None else []
     command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
     at_work()
     raise typer.Exit(run(command))

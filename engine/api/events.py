@@ -23,8 +23,9 @@ class ModelInfo(msgspec.Struct, frozen=True):
     `pooled_frame`: the tokens that a camera frame can be pooled to (`Image.max_tokens`); 0: none.
     `ears`: the Whisper that transcribes, empty if there is none; `ears_reason`: why this one was
     chosen, if that was measured (`--ears auto`). `llm_server`: what the LLM server that decodes can
-    do, in words by name; empty with our own decoder. `load_stages_s`: what loading took, by stage,
-    where that is measured; stages may overlap."""
+    do, in words by name; empty with our own decoder. `device`: where our own decodes, "cpu" or
+    "cuda:N", and `device_reason`: why there. `load_stages_s`: what loading took, by stage, where
+    that is measured; stages may overlap."""
 
     name: str
     context_tokens: int
@@ -39,6 +40,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     ears_reason: str = ""
     llm_server: dict[str, str] = msgspec.field(default_factory=dict)
     load_stages_s: dict[str, float] = msgspec.field(default_factory=dict)
+    device: str = ""
+    device_reason: str = ""
 
 
 class Loading(Message, frozen=True, tag="loading"):

@@ -42,7 +42,17 @@ class Forward(Protocol):
     spec: DecoderSpec
     rotary: Rotary  # its `axes` say which positions a batch has
 
-    def forward(self, batch: Batch, cache: KvCache) -> Tensor: ...
+    def forward(self, batch: Batch, cache: KvCache) -> Tensor:
+        """Store K/V of all rows in `cache`; returns logits [len(wanted), vocab_size]."""
+        ...
+
+
+class TextDecoder(Forward, Protocol):
+    """A decoder that also embeds text."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """int64 [rows] -> [rows, hidden]."""
+        ...
 
 
 class Decoder:
@@ -59,6 +69,10 @@ class Decoder:
         self.weights = weights
         self.backend = backend
         self.rotary: Rotary = PagedRotary(spec) if rotary is None else rotary
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """int64 [rows] -> fp32 [rows, hidden]."""
+        return self.weights.embedding(tokens)
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor:
         """Store K/V of all rows in `cache`; returns logits fp32 [len(wanted), vocab_size]."""

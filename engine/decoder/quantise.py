@@ -20,6 +20,12 @@ def quantise(weight: Tensor) -> QWeight:
     """Quantise [rows, cols] of any float dtype, symmetric, in groups of 32 along cols. Raises
     `BadSettings` if cols is not a multiple of 32."""
     rows, cols = weight.shape
+    return pack("Q8_0", blocks_of(weight).reshape(-1, _BLOCK_BYTES), rows, cols)
+
+
+def blocks_of(weight: Tensor) -> npt.NDArray[np.uint8]:
+    """`quantise` as GGUF stores it: [rows, blocks of a row, bytes of a block]."""
+    rows, cols = weight.shape
     if cols % GROUP:
         raise BadSettings("weights", f"rows of a multiple of {GROUP} for int8", cols)
     raw = np.empty((rows, cols // GROUP, _BLOCK_BYTES), dtype=np.uint8)
@@ -27,7 +33,7 @@ def quantise(weight: Tensor) -> QWeight:
     for at in range(0, rows, stripe):
         part = weight[at : at + stripe]
         raw[at : at + stripe] = _blocks(part).reshape(len(part), -1, _BLOCK_BYTES)
-    return pack("Q8_0", raw.reshape(-1, _BLOCK_BYTES), rows, cols)
+    return raw
 
 
 def _blocks(weight: Tensor) -> npt.NDArray[np.uint8]:

@@ -40,7 +40,7 @@ class QueryWindow:
         total = torch.zeros(len(slots))
         with torch.inference_mode():
             for layer, q in enumerate(queries):
-                keys = cache.decode(cache.gather(layer, at)[0]).to(q.dtype)  # [n, kv_heads, dim]
+                keys = cache.decode(cache.gather(layer, at)[0]).to(q)  # [n, kv_heads, dim]
                 group = q.shape[1] // keys.shape[1]
                 heads = q.unflatten(1, (-1, group))  # [window, kv_heads, group, dim]
                 scores = torch.einsum("wkgd,nkd->wkgn", heads, keys) * q.shape[-1] ** -0.5

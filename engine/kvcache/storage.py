@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -55,15 +57,21 @@ class KvCache:
         if self.num_blocks < 1:
             raise BadSettings("kv_pool_bytes", f"at least {self.bytes_per_block}", pool_bytes)
         self._dtype, self._head_dim = DTYPES[kv_dtype], head_dim
-        width = row_width(head_dim, self._dtype)
-        # [layers, 2, num_blocks, kv_heads, block_size, width]; torch cannot index fp8
+        # torch cannot index fp8
+        self._raw = torch.int8 if self._dtype.itemsize == 1 else self._dtype
+        self.k_pools: list[Tensor] = []
+        self.v_pools: list[Tensor] = []
+        self._allocate(kv_heads)
+
+    def _allocate(self, kv_heads: int) -> None:
+        width = row_width(self._head_dim, self._dtype)
+        # [layers, 2, num_blocks, kv_heads, block_size, width]
         self._memory = torch.empty(
-            (layers, 2, self.num_blocks, kv_heads, block_size, width),
-            dtype=torch.int8 if self._dtype.itemsize == 1 else self._dtype,
+            (self.layers, 2, self.num_blocks, kv_heads, self.block_size, width), dtype=self._raw
         )
         pools = self._memory.view(self._dtype)
-        self.k_pools: list[Tensor] = [pools[layer, 0] for layer in range(layers)]
-        self.v_pools: list[Tensor] = [pools[layer, 1] for layer in range(layers)]
+        self.k_pools += [pools[layer, 0] for layer in range(self.layers)]
+        self.v_pools += [pools[layer, 1] for layer in range(self.layers)]
 
     @property
     def pool_bytes(self) -> int:
@@ -86,7 +94,7 @@ class KvCache:
 
     def encode(self, numbers: Tensor) -> Tensor:
         """K or V in storage form: floats [..., head_dim] -> rows [..., width]."""
-        return encode(numbers, self._dtype).view(self._memory.dtype)
+        return encode(numbers, self._dtype).view(self._raw)
 
     def decode(self, stored: Tensor) -> Tensor:
         """Rows of K or V in storage form -> floats [..., head_dim]; int8 and fp8 give fp32.
@@ -124,9 +132,11 @@ class KvCache:
         self._memory.copy_(self.encode(torch.full((self._head_dim,), value)))
 
 
-def make_cache(spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
-    """The cache that a decoder needs, and its block pool. Raises `BadSettings`."""
-    cache = KvCache(
+def make_cache(
+    spec: DecoderSpec, config: EngineConfig, new: Callable[..., KvCache] = KvCache
+) -> tuple[KvCache, BlockPool]:
+    """The cache that a decoder needs, made by `new`, and its block pool. Raises `BadSettings`."""
+    cache = new(
         layers=spec.layers,
         kv_heads=spec.kv_heads,
         head_dim=spec.head_dim,

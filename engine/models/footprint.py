@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from headstart.engine.device.decoder import OnDevice
 from headstart.engine.models.checkpoint.errors import NotEnoughMemory
 from headstart.engine.models.checkpoint.parts import VISION
 from headstart.engine.models.decoder.choice import in_int8, in_torch
@@ -49,7 +50,7 @@ class SizeCounter:
 def weights_bytes(source: ModelSource, how: Loading) -> int:
     """Memory of all weights loaded as `how` says. Raises as `source.load` does for a directory
     whose sizes cannot be read."""
-    measured = SizeCounter(how.dtype, how.build is in_int8, how.int8_encoders)
+    measured = SizeCounter(how.dtype, _is_int8(how), how.int8_encoders)
     source.on(replace(how, build=in_torch, digest=None), measured)
     return int(measured.bytes)
 
@@ -76,13 +77,22 @@ def check_fits(
 ) -> int:
     """Bytes of the weights. Raises `NotEnoughMemory` if they, K/V, the largest batch of pictures
     (`together`, within `budget_tokens`) and other computation need more than is available to this
-    process."""
+    process, or free on the GPU that decodes. Pictures are encoded on the CPU."""
     weights = weights_bytes(source, how)
-    left = available_bytes()
+    place = how.build.place if isinstance(how.build, OnDevice) else None
+    gpu = place if place is not None and place.is_gpu else None
+    left = available_bytes() if gpu is None else gpu.free_bytes()
     if left is None:
         return weights
-    beside = kv_pool_bytes + OVERHEAD_BYTES + picture_bytes(source, how, together, budget_tokens)
+    beside = kv_pool_bytes + OVERHEAD_BYTES
+    if gpu is None:
+        beside += picture_bytes(source, how, together, budget_tokens)
     if weights + beside > left:
-        form = "int8" if how.build is in_int8 else str(how.dtype).removeprefix("torch.")
+        form = "int8" if _is_int8(how) else str(how.dtype).removeprefix("torch.")
         raise NotEnoughMemory(source.name, form, weights, beside, left)
     return weights
+
+
+def _is_int8(how: Loading) -> bool:
+    """Whether the decoder's weights are."""
+    return how.build.int8 if isinstance(how.build, OnDevice) else how.build is in_int8

@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 
 from headstart.engine.config import EngineConfig, is_directory
+from headstart.engine.device.choice import place_of
+from headstart.engine.device.decoder import OnDevice
 from headstart.engine.errors import BadSettings, BadWeights
 from headstart.engine.models.checkpoint.directory import ModelDirectory
 from headstart.engine.models.checkpoint.tensors import RandomTensors, Tensors
@@ -97,13 +99,14 @@ def checked(folder: Path, *, stored: bool = True) -> Path:
 
 
 def loading_of(config: EngineConfig) -> Loading:
-    """Loading options from the settings."""
-    form = config.weights
+    """Loading options from the settings. Raises `NoDevice`."""
+    form, place = config.weights, place_of(config)
     if form in ("auto", "dummy"):
-        form = "bf16" if default_backend() == "reference" else "int8"
+        form = "bf16" if place or default_backend() == "reference" else "int8"
+    build = in_int8 if form == "int8" else in_torch
     return Loading(
         dtype=torch.float32 if form == "fp32" else torch.bfloat16,
-        build=in_int8 if form == "int8" else in_torch,
+        build=build if place is None else OnDevice(place, form == "int8"),
         int8_encoders=config.encoder_weights == "int8" and form != "fp32",
     )
 

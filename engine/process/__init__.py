@@ -8,8 +8,8 @@ once, `start_clock` times the start, `unused_memory` gives back what it leaves, 
 loop, and `weights_command` is `headstart models`.
 
 May import: `api`, `asr`, `background_thread`, `backends`, `backends.llm_server`, `chat`,
-`checkpoints`, `config`, `decoder`, `encoders`, `engine`, `errors`, `interfaces`, `kernels`,
-`kvcache`, `models`, `models.checkpoint`, `models.decoder`, `models.perception`, `scheduling`,
-`session`, `vision`, `vision.reading`, `weights`.
+`checkpoints`, `config`, `decoder`, `device`, `encoders`, `engine`, `errors`, `interfaces`,
+`kernels`, `kvcache`, `models`, `models.checkpoint`, `models.decoder`, `models.perception`,
+`scheduling`, `session`, `vision`, `vision.reading`, `weights`.
 Never: holds session state.
 """

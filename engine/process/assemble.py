@@ -20,6 +20,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
+from headstart.engine.device.choice import Found, choose
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, Thinning, View
@@ -124,6 +125,7 @@ def assemble(
     clock = clock or StartClock()
     began_s = time.monotonic()
     require_no_pooling(config)
+    device = choose(config.device, Found.here())  # first: nothing is loaded in vain
     # The kernels have threads of their own; torch's would compete with them.
     native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)
@@ -144,7 +146,7 @@ def assemble(
     paths = replace(paths, ears=chosen.directory)
     eyes = LabelledImageEncoder(
         labeller,
-        Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden),
+        Connector(model.tokenizer.encode, model.decoder.embed, model.spec.hidden),
         EncoderCache(
             config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
         ),
@@ -166,6 +168,8 @@ def assemble(
         frame=frame_size(reader),
         ears=paths.ears.name,
         ears_reason=chosen.reason,
+        device=device.name,
+        device_reason=device.reason,
     )
     return engine, info
 

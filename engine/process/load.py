@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headstart.engine.chat.template import ChatFormat
@@ -12,7 +13,11 @@ from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import Adapter
-from headstart.engine.decoder.decoder import Decoder
+from headstart.engine.decoder.decoder import Decoder, TextDecoder
+from headstart.engine.device.choice import place_of
+from headstart.engine.device.decoder import DeviceDecoder
+from headstart.engine.device.weights import GgufSource
+from headstart.engine.device.weights import load as load_onto_device
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
@@ -31,7 +36,7 @@ class LoadedModel:
     """A decoder with everything it needs; `context_tokens` is the limit of one session."""
 
     spec: DecoderSpec
-    decoder: Decoder
+    decoder: TextDecoder
     tokenizer: Tokenizer
     chat: ChatFormat
     cache: KvCache
@@ -54,7 +59,8 @@ def load_model(
     clock: StartClock | None = None,
 ) -> LoadedModel:
     """Read and validate everything, weights last; `adapter`: a LoRA's folder; `clock` gets the
-    stages. Raises `BadWeights` or `UnsupportedModel`."""
+    stages. Raises `BadWeights`, `UnsupportedModel` or `NoDevice`."""
+    place = place_of(config)
     report = progress or (lambda what, done, total: None)
     clock = clock or StartClock()
     report("header", 0, 0)
@@ -67,15 +73,19 @@ def load_model(
         chat = ChatFormat.from_gguf(file, tokenizer)
     backend = default_backend() if config.backend == "auto" else config.backend
     lora = None if adapter is None else Adapter(adapter, spec)
+    decoder: TextDecoder
     with clock.stage("decoder weights"):
-        weights = load_weights(
-            WeightSource(file, spec, backend, lora, adapter),
-            PackedStore(home(), config.packed_cache_bytes),
-            report,
-        )
+        if place is None:
+            source = WeightSource(file, spec, backend, lora, adapter)
+            store = PackedStore(home(), config.packed_cache_bytes)
+            decoder = Decoder(spec, load_weights(source, store, report), backend)
+        else:
+            on_device = load_onto_device(
+                GgufSource(file, spec, place, lora), spec, place, partial(report, "weights")
+            )
+            decoder = DeviceDecoder(spec, on_device, place)
     file.close()  # the packed copies are ours: release the mapped pages
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
-    decoder = Decoder(spec, weights, backend)
-    cache, pool = make_cache(spec, config)
+    cache, pool = make_cache(spec, config) if place is None else place.make_cache(spec, config)
     runner = Runner(decoder, cache, observes=config.kv_text_kept < 1)
     return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)

@@ -21,6 +21,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.projection import calibrate, int8_projections
 from headstart.engine.decoder.sampling import SamplerFactory
+from headstart.engine.device.choice import Found, choose, place_of
 from headstart.engine.encoders.client import EncoderClient
 from headstart.engine.encoders.elsewhere import VisionElsewhere
 from headstart.engine.encoders.messages import identity_of
@@ -82,6 +83,7 @@ def assemble_source(
     Raises `BadWeights` naming the file, field or tensor, or another `EngineError`.
     """
     began_s = time.monotonic()
+    device, place = choose(config.device, Found.here()), place_of(config)
     torch.set_num_threads(config.threads)
     set_threads(config.threads)
     report("tokenizer", 0, 0)  # first: it is small and may be wrong
@@ -102,7 +104,7 @@ def assemble_source(
             stills = VisionElsewhere(stills, client)
         model = pooled(stills, config)
     spec = model.spec.decoder
-    cache, pool = make_cache(spec, config)
+    cache, pool = make_cache(spec, config) if place is None else place.make_cache(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     own = ModelRecognizer(model, tail_of(model, config))
     recognizer: SpeechRecognizer = own
@@ -127,6 +129,8 @@ def assemble_source(
         pooled_frame=pooled_frame(model, config),
         ears=chosen.directory.name if chosen else "",
         ears_reason=chosen.reason if chosen else "",
+        device=device.name,
+        device_reason=device.reason,
     )
     return engine, info
 

@@ -431,6 +431,8 @@ class Gateway:
                 "load_stages_s": (model.load_stages_s or None) if model else None,
                 "kv_bytes_per_token": model.kv_bytes_per_token if model else None,
                 "kv_pool_bytes": model.kv_pool_bytes if model else None,
+                "device": (model.device or None) if model else None,
+                "device_reason": (model.device_reason or None) if model else None,
                 "ears": (model.ears or None) if model else None,
                 "ears_reason": (model.ears_reason or None) if model else None,
                 "llm_server": (model.llm_server or None) if model else None,

@@ -236,6 +236,7 @@ class Announcer(LinkObserver):
             self._say_ready(ready.model)
 
     def _say_ready(self, model: api.ModelInfo) -> None:
+        device = f"  decoder on {model.device}: {model.device_reason}\n" if model.device else ""
         ears = f"  ears {model.ears}: {model.ears_reason}\n" if model.ears_reason else ""
         server = "".join(
             f"  LLM server, {name.replace('_', ' ')}: {fact}\n"
@@ -244,7 +245,7 @@ class Announcer(LinkObserver):
         print(
             f"\n  headstart is ready: {self._url}\n"
             f"  model {model.name}, {model.weights_bytes / 1e6:.0f} MB of weights, "
-            f"loaded in {model.load_s:.1f} s\n{ears}{server}",
+            f"loaded in {model.load_s:.1f} s\n{device}{ears}{server}",
             file=sys.stderr,
             flush=True,
         )

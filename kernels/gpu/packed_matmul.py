@@ -151,7 +151,9 @@ def _add_parts(
     tl.store(p_out + i_row * outs + o, b.to(p_out.dtype.element_ty), mask=m)
 
 
-def plan(x: Tensor, w: PackedWeight, bias: Tensor | None = None) -> tuple[Tensor, list[Launch]]:
+def plan(
+    x: Tensor, w: PackedWeight, bias: Tensor | None = None, *, dtype: torch.dtype | None = None
+) -> tuple[Tensor, list[Launch]]:
     """The output and the launches that fill it; arguments as of `packed_matmul`."""
     expect(x, "x", (None, w.cols), *FLOATS)
     expect_rows(x, "x")
@@ -168,7 +170,7 @@ def plan(x: Tensor, w: PackedWeight, bias: Tensor | None = None) -> tuple[Tensor
     splits = blocks(groups, split_groups)
     tile_rows = min(power_of_2(rows, LEAST_TILE), MOST_ROWS)
     part = torch.empty((splits, rows, w.rows), dtype=torch.float32, device=x.device)
-    out = torch.empty((rows, w.rows), dtype=x.dtype, device=x.device)
+    out = torch.empty((rows, w.rows), dtype=dtype or x.dtype, device=x.device)
     first = Launch(
         _matmul,
         (tiles, splits, blocks(rows, tile_rows)),
@@ -217,11 +219,14 @@ def plan(x: Tensor, w: PackedWeight, bias: Tensor | None = None) -> tuple[Tensor
     return out, [first, second]
 
 
-def packed_matmul(x: Tensor, w: PackedWeight, bias: Tensor | None = None) -> Tensor:
-    """x [rows, K] fp32, fp16 or bf16 -> x W^T + bias [rows, N] of its type; rows may be strided.
+def packed_matmul(
+    x: Tensor, w: PackedWeight, bias: Tensor | None = None, *, dtype: torch.dtype | None = None
+) -> Tensor:
+    """x [rows, K] fp32, fp16 or bf16 -> x W^T + bias [rows, N]; rows may be strided.
 
-    Raises KernelInputError.
+    `dtype` of the result, x's if None: sums are fp32 until the end, so fp32 costs nothing and
+    rounds nothing. Raises KernelInputError.
     """
-    out, launches = plan(x, w, bias)
+    out, launches = plan(x, w, bias, dtype=dtype)
     run(launches)
     return out

@@ -138,6 +138,20 @@ def shaped(kind: str, rows: int, cols: int, device: str) -> PackedWeight:
     )
 
 
+def take_rows(w: PackedWeight, rows: Tensor) -> PackedWeight:
+    """The rows at `rows` int64 [n] of a weight, still packed, such as a batch's token embeddings.
+    """
+
+    def taken(plane: Tensor | None, axis: int = -1) -> Tensor | None:
+        return None if plane is None else plane.index_select(axis, rows)
+
+    codes, scale = taken(w.codes, -2), taken(w.scale)
+    assert codes is not None
+    assert scale is not None
+    rest = (taken(plane) for plane in (w.minimum, w.sub_scale, w.sub_minimum))
+    return PackedWeight(w.kind, len(rows), w.cols, codes, taken(w.high), scale, *rest)
+
+
 def dequantize(w: PackedWeight, dtype: torch.dtype = torch.float32) -> Tensor:
     """W [rows, cols] in `dtype` (fp32 or fp64), from the planes: what the kernel has to find."""
     form = lookup(w.kind)
@@ -147,7 +161,7 @@ def dequantize(w: PackedWeight, dtype: torch.dtype = torch.float32) -> Tensor:
     else:
         low = w.codes.permute(1, 0, 2)
         whole = torch.cat((low & 15, low >> 4), dim=-1).int()  # [N, G, 32]
-        at = torch.arange(GROUP)
+        at = torch.arange(GROUP, device=low.device)
         if form.bits == 5:
             assert w.high is not None
             whole |= ((w.high.T[..., None] >> at) & 1) << 4

@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from headstart.engine.config import EngineConfig
+from headstart.engine.device.decoder import DeviceDecoder
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.scheduler import Request, Scheduler
 from tests.engine.tiny_gguf import TinyConfig, write_tiny_gguf
 
 KIB = 1024
+EITHER = ("native", "device")  # the CPU's kernels, and the decoder for GPUs on CPU tensors
 _numbers = itertools.count()
 
 
@@ -50,6 +53,14 @@ def logits_at_once(model: LoadedModel, tokens: Sequence[int]) -> Tensor:
     logits = finish(model, stream, token_budget=len(tokens))
     stream.close()
     return logits
+
+
+def alike(model: LoadedModel, got: Tensor, wanted: Tensor) -> bool:
+    """Whether logits are the same, computed in another batch: bit for bit by the CPU's kernels; by
+    the decoder for GPUs, whose products round by the batch, to fp32's rounding."""
+    if not isinstance(model.decoder, DeviceDecoder):
+        return torch.equal(got, wanted)
+    return bool((got - wanted).abs().max() <= 1e-4 * wanted.abs().max())
 
 
 def greedy(model: LoadedModel, stream: Stream, count: int) -> list[int]:

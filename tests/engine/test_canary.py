@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -34,7 +33,7 @@ from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Scheduler
 from tests.engine.fakes import FakeRecognizer
-from tests.engine.harness import load_tiny
+from tests.engine.harness import EITHER, alike, load_tiny
 from tests.engine.tiny_gguf import TinyConfig
 
 NAMES = ("ada", "bob", "cleo")
@@ -153,12 +152,12 @@ def life(name: str, picture: int, turns: int) -> list[api.Command]:
     return commands
 
 
-@pytest.fixture(scope="module")
-def model() -> LoadedModel:
+@pytest.fixture(scope="module", params=EITHER)
+def model(request: pytest.FixtureRequest) -> LoadedModel:
     folder = Path(tempfile.mkdtemp())
     config = TinyConfig(context_tokens=1024)
     bytes_per_block = 4 * 2 * config.layers * config.kv_width * 4
-    return load_tiny(folder, config, "native", kv_pool_bytes=BLOCKS * bytes_per_block)
+    return load_tiny(folder, config, request.param, kv_pool_bytes=BLOCKS * bytes_per_block)
 
 
 @given(data=st.data())
@@ -185,7 +184,7 @@ def test_each_session_computes_what_it_computes_alone(
         rows, wanted = together.recorder.drawn[name], alone.recorder.drawn[name]
         alone.close()
         assert len(rows) == len(wanted) > 0
-        assert all(torch.equal(row, want) for row, want in zip(rows, wanted, strict=True))
+        assert all(alike(model, row, want) for row, want in zip(rows, wanted, strict=True))
 
 
 def test_sessions_with_one_beginning_do_share_and_still_compute_alone(model: LoadedModel) -> None:
@@ -211,4 +210,4 @@ def test_a_wrong_neighbour_would_be_seen(model: LoadedModel) -> None:
         rig.play(told, [9] * len(told))
         drawn.append(rig.recorder.drawn[name][0])
         rig.close()
-    assert not torch.equal(drawn[0], drawn[1])
+    assert not alike(model, drawn[0], drawn[1])

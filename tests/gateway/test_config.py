@@ -144,3 +144,14 @@ def test_settings_of_an_llm_server_need_its_url(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is of the LLM server: give its URL as llm"):
         load(flags={name: "x"})
     assert load(flags={name: "x", "llm": "http://h:1/v1"}).llm == "http://h:1/v1"
+
+
+def test_a_device_is_named_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By flag or variable; and it is our decoder's, so not beside an LLM server."""
+    monkeypatch.setenv("HEADSTART_DEVICE", "cuda:1")
+    assert load().device == "cuda:1"
+    assert load(flags={"device": "cpu", "llm": "http://h:1/v1"}).device == "cpu"
+    with pytest.raises(ConfigError, match="device cuda:1 is of our own decoder, but llm decodes"):
+        load(flags={"llm": "http://h:1/v1"})
+    with pytest.raises(ConfigError, match=r"device \(from --device\)"):
+        load(flags={"device": "gpu"})

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import torch
-from torch import Tensor
 
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
-from headstart.engine.decoder.decoder import Forward
+from headstart.engine.decoder.decoder import TextDecoder
 from headstart.engine.decoder.layers import compute_dtype
 from headstart.engine.decoder.rotary import Rotary, SectionRotary, TablelessRotary
 from headstart.engine.models.checkpoint.tensors import Scope, Tensors
 from headstart.engine.models.decoder.float_decoder import TorchDecoder, TorchWeights
 from headstart.engine.models.decoder.int8 import Int8Decoder
-
-
-class TextDecoder(Forward, Protocol):
-    """A decoder that also embeds text."""
-
-    def embed(self, tokens: Tensor) -> Tensor:
-        """int64 [rows] -> [rows, hidden]."""
-        ...
-
 
 # From a model's tensors ("decoder." and "lm_head."), its sizes and its M-RoPE sections (none: one
 # axis). Raises `BadWeights` naming what is missing or misshapen.

@@ -56,10 +56,6 @@ class Int8Decoder(Decoder):
         )
         super().__init__(spec, weights, backend, rotary)
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        """int64 [rows] -> fp32 [rows, hidden]."""
-        return self.weights.embedding(tokens)
-
 
 def _matrix(tensors: Tensors, name: str, rows: int, cols: int) -> QWeight:
     quantised = quantise(tensors.take(name, rows, cols))

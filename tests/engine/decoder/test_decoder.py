@@ -137,7 +137,7 @@ def test_a_soft_token_is_its_embedding(models: dict[str, LoadedModel]) -> None:
     vector gives others."""
     model = models["native"]
     stream = model.new_stream("s")
-    word = model.decoder.weights.embedding(torch.tensor([7])).numpy()
+    word = model.decoder.embed(torch.tensor([7])).numpy()
     ids = stream.soft.intern(np.concatenate([word, word * 2]))
     stream.append([1, 2, ids[0], 3])
     assert torch.equal(finish(model, stream), logits_at_once(model, [1, 2, 7, 3]))

@@ -17,13 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from headstart.engine.decoder.decoder import Decoder
 from headstart.engine.decoder.dense import DenseHead, DenseLayer, DenseStack
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel
 from headstart.kernels.rms_norm.reference import rms_norm
-from tests.engine.harness import finish, load_tiny
+from tests.engine.harness import EITHER, alike, finish, load_tiny
 from tests.engine.tiny_gguf import TinyConfig
 from tests.numerics import assert_as_near
 
@@ -75,6 +76,7 @@ class History:
 
     def logits(self, model: LoadedModel, dtype: torch.dtype) -> Tensor:
         """After the last token, computed in `dtype`."""
+        assert isinstance(model.decoder, Decoder)
         weights, spec = model.decoder.weights, model.spec
         assert isinstance(weights.layers, DenseStack)
         assert isinstance(weights.output, DenseHead)
@@ -129,16 +131,22 @@ def turned(x: Tensor, positions: list[int], base: float) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+def exact(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    """Whose weights `History` reads."""
+    return load_tiny(tmp_path_factory.mktemp("exact"), TinyConfig(), "reference")
+
+
+@pytest.fixture(scope="module", params=["reference", "device"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     folder = tmp_path_factory.mktemp("eviction")
-    return load_tiny(folder, TinyConfig(), "reference", kv_pool_bytes=1 << 20)
+    return load_tiny(folder, TinyConfig(), request.param, kv_pool_bytes=1 << 20)
 
 
-@pytest.fixture(scope="module")
-def native(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    """On the native kernels, whose bits do not depend on the batch."""
+@pytest.fixture(scope="module", params=EITHER)
+def native(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    """On the native kernels, whose bits do not depend on the batch, or what is near them."""
     folder = tmp_path_factory.mktemp("native")
-    return load_tiny(folder, TinyConfig(), "native", kv_pool_bytes=1 << 20)
+    return load_tiny(folder, TinyConfig(), request.param, kv_pool_bytes=1 << 20)
 
 
 def carry_out(model: LoadedModel, move: KvMove | None) -> None:
@@ -160,7 +168,7 @@ def carry_out(model: LoadedModel, move: KvMove | None) -> None:
     )
 )
 def test_after_eviction_it_is_attention_with_a_mask(
-    model: LoadedModel, moves: list[tuple[list[int], int, int, bool]]
+    exact: LoadedModel, model: LoadedModel, moves: list[tuple[list[int], int, int, bool]]
 ) -> None:
     """Any sequence of growth, cuts behind the sink and further on, and gaps that are closed: logits
     as near to those in fp64 as the same attention in fp32."""
@@ -173,8 +181,8 @@ def test_after_eviction_it_is_attention_with_a_mask(
             stream.append(tokens)
             history.append(tokens)
             got = finish(model, stream)
-            exact = history.logits(model, torch.float64)
-            assert_as_near(got, history.logits(model, torch.float32), exact)
+            wanted = history.logits(exact, torch.float64)
+            assert_as_near(got, history.logits(exact, torch.float32), wanted)
             start = min(SINK + at, len(stream) - 2)
             end = min(start + count, len(stream) - 1)
             carry_out(model, stream.evict([(start, end)], SINK))
@@ -237,7 +245,7 @@ def test_a_sink_that_others_share_stays_as_it_is_for_them(native: LoadedModel) -
     shared = finish(model, second)
     alone = model.new_stream("alone")
     alone.append([*tokens, 50])
-    assert torch.equal(shared, finish(model, alone))
+    assert alike(model, shared, finish(model, alone))
     for stream in (first, second, alone):
         model.pool.check_accounting([t for s in (first, second, alone) for t in s.tables])
         stream.close()
@@ -270,7 +278,7 @@ def test_a_cut_into_the_moved_sink_recomputes_all(native: LoadedModel) -> None:
     got = finish(model, stream)
     fresh = model.new_stream("fresh")
     fresh.append(wanted)
-    assert torch.equal(got, finish(model, fresh))
+    assert alike(model, got, finish(model, fresh))
     assert np.array_equal(stream.axes(0, 5)[0], np.arange(5))
     for each in (stream, fresh):
         each.close()
@@ -292,6 +300,6 @@ def test_a_cut_inside_the_rotated_prefix_recomputes_all(native: LoadedModel) -> 
     got = finish(model, stream)
     fresh = model.new_stream("fresh")
     fresh.append(wanted)
-    assert torch.equal(got, finish(model, fresh))
+    assert alike(model, got, finish(model, fresh))
     for each in (stream, fresh):
         each.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +14,20 @@ from headstart.engine.errors import CacheFull
 from headstart.engine.kvcache.offload import HostMemory
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel
-from tests.engine.harness import finish, greedy, load_tiny
+from tests.engine.harness import EITHER, alike, finish, greedy, load_tiny
 from tests.engine.tiny_gguf import TinyConfig
 
 MIB = 1 << 20
 PROMPT = [*range(1, 12)]
 
 
-@pytest.fixture(scope="module", params=["fp32", "fp16", "int8", "fp8"])
+@pytest.fixture(
+    scope="module", params=product(EITHER, ["fp32", "fp16", "int8", "fp8"]), ids="-".join
+)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     folder = tmp_path_factory.mktemp("tiny")
-    return load_tiny(folder, TinyConfig(), "native", kv_pool_bytes=MIB, kv_dtype=request.param)
+    backend, kind = request.param
+    return load_tiny(folder, TinyConfig(), backend, kv_pool_bytes=MIB, kv_dtype=kind)
 
 
 def host_of(model: LoadedModel, max_bytes: int = MIB) -> HostMemory:
@@ -84,7 +88,7 @@ def test_answers_after_offloading_are_bit_for_bit_the_same(
         logits.append(finish(model, stream))
         answers.append(greedy(model, _with(stream, 63), 8))
         stream.close()
-    assert torch.equal(*logits)
+    assert alike(model, *logits)
     assert answers[0] == answers[1]
     model.pool.check_accounting([])
 
@@ -145,7 +149,7 @@ def test_a_stream_that_does_not_fit_is_not_moved(model: LoadedModel) -> None:
     stream.close()
     alone = model.new_stream("alone")
     alone.append([*PROMPT, 40])
-    assert torch.equal(finish(model, alone), again)
+    assert alike(model, finish(model, alone), again)
     alone.close()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -22,7 +22,7 @@ from headstart.engine.errors import CacheFull
 from headstart.engine.kvcache.block_pool import BlockPool, Copy
 from headstart.engine.kvcache.offload import HostMemory
 from headstart.engine.kvcache.token_stream import Stream
-from tests.engine.harness import finish, load_tiny
+from tests.engine.harness import EITHER, alike, finish, load_tiny
 from tests.engine.tiny_gguf import TinyConfig
 
 SIZE = 4
@@ -152,11 +152,12 @@ TestSharing = Sharing.TestCase
 TestSharing.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_shared_k_and_v_give_the_same_bits(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", EITHER)
+def test_shared_k_and_v_give_the_same_bits(tmp_path: Path, backend: str) -> None:
     """A second stream with the same system prompt and picture computes only its own words. Its
     logits equal those of a stream that computed everything, and so do a fork's, before and after
     either of the two continues."""
-    model = load_tiny(tmp_path, TinyConfig(), "native", kv_pool_bytes=1 << 20)
+    model = load_tiny(tmp_path, TinyConfig(), backend, kv_pool_bytes=1 << 20)
     picture = np.random.default_rng(0).normal(size=(5, model.spec.hidden)).astype(np.float32)
 
     def reading(name: str, tail: list[int]) -> Stream:
@@ -171,15 +172,15 @@ def test_shared_k_and_v_give_the_same_bits(tmp_path: Path) -> None:
     finish(model, first)
     second = reading("second", [40, 41])
     assert second.adopt() == 16
-    assert torch.equal(finish(model, second), wanted)
+    assert alike(model, finish(model, second), wanted)
     assert second.prefilled_tokens == 2
     fork = second.fork("fork")
     for stream in (fork, second):
         stream.append([60, 61])
     after = finish(model, fork)
-    assert torch.equal(finish(model, second), after)
+    assert alike(model, finish(model, second), after)
     fork.reconcile([70], start=17)
     second.append([62])
     finish(model, fork)
     whole = reading("whole", [40, 41, 60, 61, 62])
-    assert torch.equal(finish(model, second), finish(model, whole))
+    assert alike(model, finish(model, second), finish(model, whole))

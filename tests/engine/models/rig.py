@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from headstart.engine.device.storage import DeviceKvCache
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.kvcache.token_stream import Stream
@@ -20,13 +22,21 @@ BLOCK = 4
 
 class Rig:
     def __init__(
-        self, model: Any, dtype: torch.dtype, blocks: int = 512, kv_dtype: str | None = None
+        self,
+        model: Any,
+        dtype: torch.dtype,
+        blocks: int = 512,
+        kv_dtype: str | None = None,
+        *,
+        on_device: bool = False,
     ) -> None:
+        """`on_device`: for a decoder of `engine.device`, on the CPU."""
         self.model: StreamModel = model
         spec = model.spec.decoder
         names = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16"}
         per_block = BLOCK * 2 * spec.layers * spec.kv_width * dtype.itemsize
-        self.cache = KvCache(
+        new = partial(DeviceKvCache, device=torch.device("cpu")) if on_device else KvCache
+        self.cache: KvCache = new(
             layers=spec.layers,
             kv_heads=spec.kv_heads,
             head_dim=spec.head_dim,

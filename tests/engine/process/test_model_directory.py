@@ -14,8 +14,9 @@ import torch
 from headstart.engine import api
 from headstart.engine.chat.render import Modality
 from headstart.engine.config import EngineConfig
+from headstart.engine.device.choice import Found
 from headstart.engine.engine import Engine
-from headstart.engine.errors import BadSettings
+from headstart.engine.errors import BadSettings, NoDevice
 from headstart.engine.models.perception.interface import VideoFrame
 from headstart.engine.models.perception.still_details import StillDetails
 from headstart.engine.models.qwen2_5_omni import Qwen25Omni
@@ -39,6 +40,12 @@ class Served(NamedTuple):
 def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
     folder = tmp_path_factory.mktemp("served") / "omni"
     return Served(write_served(folder), folder)
+
+
+@pytest.fixture(params=["auto", "device"])
+def backend(request: pytest.FixtureRequest) -> str:
+    """The CPU's decoder, and the one for GPUs on CPU tensors."""
+    return str(request.param)
 
 
 def infos(served: Served, **settings: Any) -> api.ModelInfo:
@@ -107,10 +114,12 @@ def speak(engine: Engine, item_id: str, *, seen: bool) -> None:
 
 @pytest.mark.parametrize("tail", ["closed", "provisional"])
 @pytest.mark.parametrize("seen", [True, False])
-def test_a_spoken_turn_is_answered_as_offline(served: Served, tail: str, seen: bool) -> None:
+def test_a_spoken_turn_is_answered_as_offline(
+    served: Served, backend: str, tail: str, seen: bool
+) -> None:
     """Sound, with or without live frames beside it: greedy, the answer is what one `transformers`
     forward over the finished conversation says, token for token."""
-    engine, events = start(served, tail)
+    engine, events = start(served, tail, backend=backend)
     speak(engine, "u1", seen=seen)
     assert not [event for event in events if isinstance(event, api.Failed)]
     (finished,) = [event for event in events if isinstance(event, api.Finished)]
@@ -144,9 +153,11 @@ def _begin(tokens: Any, answer: list[int]) -> int:
     return next(i for i in places if list(tokens[i : i + len(answer)]) == answer)
 
 
-def test_a_picture_in_a_message_is_seen_between_its_delimiters(served: Served) -> None:
+def test_a_picture_in_a_message_is_seen_between_its_delimiters(
+    served: Served, backend: str
+) -> None:
     """A written message with a picture, on int8 weights: answered, its tokens counted."""
-    engine, events = start(served, "closed", weights="int8")
+    engine, events = start(served, "closed", weights="int8", backend=backend)
     item = api.Item("u1", api.Role.USER, (picture(1), api.Text("Hi")))
     engine.receive(api.AddItem("s", item, None))
     engine.receive(api.Respond("s", generation=1, item_id="a", sampling=GREEDY))
@@ -156,10 +167,12 @@ def test_a_picture_in_a_message_is_seen_between_its_delimiters(served: Served) -
     assert finished.usage.input_image == 8  # 2 x 3 and its delimiters
 
 
-def test_a_second_session_takes_over_what_it_reads_the_same(served: Served) -> None:
+def test_a_second_session_takes_over_what_it_reads_the_same(
+    served: Served, backend: str
+) -> None:
     """The same instructions and picture in another session: whole blocks of K/V are taken over, and
     the answer is the same. Another picture shares only what stands before it."""
-    engine, events = start(served, "closed")
+    engine, events = start(served, "closed", backend=backend)
     for name, seed in (("s", 1), ("same", 1), ("other", 2)):
         if name != "s":
             engine.receive(api.Open(name, "Be brief."))
@@ -176,13 +189,13 @@ def test_a_second_session_takes_over_what_it_reads_the_same(served: Served) -> N
 @pytest.mark.parametrize("tail", ["closed", "provisional"])
 @pytest.mark.parametrize("seen", [True, False])
 def test_a_turn_that_goes_on_is_answered_as_if_it_had_not_stopped(
-    served: Served, tail: str, seen: bool
+    served: Served, backend: str, tail: str, seen: bool
 ) -> None:
     """A part of it was answered, and taken back; sound and live frames of the rest came by then.
     Greedy, the answer to the whole is the same token for token."""
     texts = []
     for cut in (None, SAMPLES // CHUNK // 2 * CHUNK):
-        engine, events = start(served, tail)
+        engine, events = start(served, tail, backend=backend)
         if cut is None:
             speak(engine, "u1", seen=seen)
         else:
@@ -351,3 +364,29 @@ def test_a_frames_budget_out_of_range_is_named(served: Served) -> None:
     failed = [event for event in events if isinstance(event, api.Failed)]
     assert [event.code for event in failed] == ["bad_token_budget"] * 3
     assert "16 to 4096, got 15" in failed[0].message
+
+
+def test_what_decodes_is_told_with_the_model(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The CPU, and why."""
+    nothing = Found("2.14", built_for_gpu=True, gpus=[], triton=True, compiler=True)
+    monkeypatch.setattr(Found, "here", lambda: nothing)
+    info = infos(served)
+    assert (info.device, info.device_reason.partition(":")[0]) == ("cpu", "no usable GPU")
+    assert infos(served, device="cpu").device_reason == "as asked"
+
+
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_loaded(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By name."""
+    nothing = Found("2.14", built_for_gpu=True, gpus=[], triton=True, compiler=True)
+    monkeypatch.setattr(Found, "here", lambda: nothing)
+    config = EngineConfig(model=str(served.folder), device="cuda:1")
+    source = source_of(config)
+    assert source is not None
+    told: list[str] = []
+    with pytest.raises(NoDevice, match="cuda:1 cannot be used: torch finds no GPU"):
+        assemble_source(source, config, lambda event: None, lambda what, *_: told.append(what))
+    assert told == []

@@ -10,26 +10,25 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.engine.decoder.decoder import Decoder
 from headstart.engine.errors import CacheFull
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel
 from headstart.engine.scheduling.scheduler import Plan, Request, Scheduler, Work
-from tests.engine.harness import finish, greedy, load_tiny, logits_at_once
+from tests.engine.harness import EITHER, alike, finish, greedy, load_tiny, logits_at_once
 from tests.engine.tiny_gguf import TinyConfig
 
 SMALLEST = TinyConfig(layers=1, hidden=32, ffn=32, heads=2, kv_heads=1)
 BLOCK = 4
 
 
-def model_with(num_blocks: int, folder: Path) -> LoadedModel:
+def model_with(num_blocks: int, folder: Path, backend: str = "native") -> LoadedModel:
     bytes_per_block = BLOCK * 2 * SMALLEST.kv_width * 4
-    return load_tiny(folder, SMALLEST, "native", kv_pool_bytes=num_blocks * bytes_per_block)
+    return load_tiny(folder, SMALLEST, backend, kv_pool_bytes=num_blocks * bytes_per_block)
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
-    return model_with(10, tmp_path_factory.mktemp("tiny"))
+@pytest.fixture(scope="module", params=EITHER)
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return model_with(10, tmp_path_factory.mktemp("tiny"), request.param)
 
 
 @pytest.fixture
@@ -69,7 +68,7 @@ def test_a_refused_stream_is_unchanged_and_the_others_go_on(
     assert (big.kv_len, big.table.blocks, big.pending) == (0, [], 40)
     model.pool.check_accounting([fresh_stream.table, big.table])
     fresh_stream.truncate(0)
-    assert torch.equal(finish(model, big, 40), logits_at_once_after_closing(model, big))
+    assert alike(model, finish(model, big, 40), logits_at_once_after_closing(model, big))
 
 
 def logits_at_once_after_closing(model: LoadedModel, stream: Stream) -> torch.Tensor:
@@ -89,13 +88,13 @@ def test_a_failing_decoder_leaves_everything_as_it_was(
     def fail(*_: object) -> None:
         raise MemoryError("no memory for activations")
 
-    monkeypatch.setattr(Decoder, "forward", fail)
+    monkeypatch.setattr(type(model.decoder), "forward", fail)
     with pytest.raises(MemoryError):
         finish(model, fresh_stream)
     monkeypatch.undo()
     assert (fresh_stream.kv_len, model.pool.used_blocks, model.runner.steps) == (0, 0, steps)
     model.pool.check_accounting([fresh_stream.table])
-    assert torch.equal(finish(model, fresh_stream), logits_at_once(model, [1, 2, 3, 4, 5]))
+    assert alike(model, finish(model, fresh_stream), logits_at_once(model, [1, 2, 3, 4, 5]))
 
 
 def test_a_stale_plan_is_our_own_mistake(model: LoadedModel, fresh_stream: Stream) -> None:
@@ -191,9 +190,9 @@ def test_probed_logits_are_those_of_that_place(
     tokens = [5, 9, 3, 7, 2, 8, 1]
     fresh_stream.append(tokens)
     result = model.runner.step(Plan((Work(fresh_stream, 7, True, 0, probe_row=row),)))
-    assert torch.equal(result.logits[fresh_stream], logits_at_once(model, tokens))
-    assert torch.equal(result.probed[fresh_stream], logits_at_once(model, tokens[: row + 1]))
+    assert alike(model, result.logits[fresh_stream], logits_at_once(model, tokens))
+    assert alike(model, result.probed[fresh_stream], logits_at_once(model, tokens[: row + 1]))
     if row:
-        assert torch.equal(result.before[fresh_stream], logits_at_once(model, tokens[:row]))
+        assert alike(model, result.before[fresh_stream], logits_at_once(model, tokens[:row]))
     else:
         assert fresh_stream not in result.before

@@ -211,7 +211,7 @@ def test_the_default_model_says_what_it_sees(
     """Asked what it sees, `small` names the cat, the espresso and the person, admits to an
     unclear picture and to having no camera; a frame costs 4 to 24 tokens."""
     model = load_model(qwen_path, EngineConfig(threads=1, kv_pool_bytes=32 << 20))
-    ours = Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden)
+    ours = Connector(model.tokenizer.encode, model.decoder.embed, model.spec.hidden)
     unclear = replace(LABELS, probability=0.05)
     for labels, said in (
         (eyes.label(cat), "cat"),

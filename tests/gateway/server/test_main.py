@@ -219,6 +219,26 @@ def test_the_engine_is_told_how_to_keep_k_and_v() -> None:
         assert argv[argv.index("--kv-dtype") + 1] == kept
 
 
+def test_the_engine_is_told_what_decodes() -> None:
+    """The flag, the variable and the file name a device; auto unless one of them does."""
+    for flags, device in (({}, "auto"), ({"device": "cuda:1"}, "cuda:1")):
+        argv = engine_argv(load(flags=flags), "ipc:///x")
+        assert argv[argv.index("--device") + 1] == device
+
+
+def test_people_are_told_what_decodes_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside the model; nothing where an LLM server decodes."""
+    announcer = Announcer("http://h:1", None)
+    announcer.listening()
+    model = api.ModelInfo("small", 1, 1, 1, 1, 1.0, device="cpu", device_reason="no usable GPU: x")
+    announcer.engine_ready(api.Ready("1", model))
+    assert "decoder on cpu: no usable GPU: x" in capsys.readouterr().err
+    announcer = Announcer("http://h:1", None)
+    announcer.listening()
+    announcer.engine_ready(api.Ready("1", api.ModelInfo("small", 1, 1, 1, 1, 1.0)))
+    assert "decoder on" not in capsys.readouterr().err
+
+
 def test_the_engine_is_told_what_to_hear_with() -> None:
     """Its own ears unless others are named; the language in any case."""
     own, others = (load(flags={"ears": ears}) for ears in (None, "/a/whisper dir"))

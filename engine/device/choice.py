@@ -1,0 +1,112 @@
+"""Which device decodes: what was asked for, what is there, and what is missing for it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from headstart.engine.config import EngineConfig
+from headstart.engine.device.place import Place, on_cpu, on_gpu
+from headstart.engine.errors import BadSettings, NoDevice
+from headstart.kernels.native import COMPILERS
+
+# bf16 in matrix units. An AMD chip of torch's ROCm builds has them too, and reports 9 and more.
+LEAST_CAPABILITY = (8, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What this machine and its Python have. `gpus`: names and compute capabilities."""
+
+    torch: str
+    built_for_gpu: bool
+    gpus: Sequence[tuple[str, tuple[int, int]]]
+    triton: bool
+    compiler: bool
+
+    @classmethod
+    def here(cls) -> Found:
+        there = torch.cuda.is_available()
+        return cls(
+            torch=torch.__version__,
+            built_for_gpu=bool(torch.version.cuda or torch.version.hip),
+            gpus=[
+                (torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i))
+                for i in range(torch.cuda.device_count() if there else 0)
+            ],
+            triton=importlib.util.find_spec("triton") is not None,
+            compiler=bool(os.environ.get("CC")) or any(map(shutil.which, COMPILERS)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The device that decodes, "cpu" or "cuda:N", and why, in words for people."""
+
+    name: str
+    reason: str
+
+
+def choose(device: str, found: Found) -> Choice:
+    """For the setting `device`: auto, cpu, cuda or cuda:N. Raises `NoDevice` naming what is missing
+    for a GPU that is asked for."""
+    if device == "cpu":
+        return Choice("cpu", "as asked")
+    if device == "auto":
+        lack = lacking(0, found)
+        if lack is not None:
+            return Choice("cpu", f"no usable GPU: {lack[0]}")
+        # Until it has been run and measured on one, nobody gets it unasked.
+        gpu = found.gpus[0][0]
+        return Choice("cpu", f"{gpu} is there; --device cuda decodes on it, which was never tried")
+    index = int(device.partition(":")[2] or 0)
+    lack = lacking(index, found)
+    if lack is not None:
+        raise NoDevice(f"cuda:{index}", *lack)
+    return Choice(f"cuda:{index}", f"{found.gpus[index][0]}, as asked")
+
+
+def lacking(index: int, found: Found) -> tuple[str, str] | None:
+    """The first thing that GPU number `index` lacks, and what to do about it; None if nothing."""
+    if not found.built_for_gpu:
+        return (
+            f"torch {found.torch} is built without CUDA",
+            "install torch's CUDA build, which PyPI has for Linux: pip install torch",
+        )
+    if not found.gpus:
+        return (
+            "torch finds no GPU",
+            "look whether `nvidia-smi` lists it: a driver may be missing, CUDA_VISIBLE_DEVICES may "
+            "hide it, and a container needs `--gpus all`",
+        )
+    if index >= len(found.gpus):
+        last = len(found.gpus) - 1
+        return f"the last GPU is cuda:{last}", f"use one of cuda:0 to cuda:{last}"
+    name, capability = found.gpus[index]
+    if capability < LEAST_CAPABILITY:
+        have, need = (".".join(map(str, which)) for which in (capability, LEAST_CAPABILITY))
+        return f"{name} has compute capability {have}", f"use a GPU of {need} or later (bf16)"
+    if not found.triton:
+        return "Triton is not installed", "pip install triton"
+    if not found.compiler:
+        return (
+            "there is no C compiler, which Triton needs to start its kernels",
+            "install gcc, or name one in CC",
+        )
+    return None
+
+
+def place_of(config: EngineConfig) -> Place | None:
+    """Where the decoder of these settings runs; None: on the CPU, on the C kernels or torch. Raises
+    `NoDevice`, or `BadSettings` for a backend of the CPU beside a GPU."""
+    name = choose(config.device, Found.here()).name
+    if name == "cpu":
+        return on_cpu() if config.backend == "device" else None
+    if config.backend not in ("auto", "device"):
+        raise BadSettings("backend", f"auto with device {config.device}", config.backend)
+    return on_gpu(torch.device(name))

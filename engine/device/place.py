@@ -1,0 +1,54 @@
+"""Where a decoder runs: the device, the float type of its activations, and its operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.config import EngineConfig
+from headstart.engine.device.operations import Operations, TorchOperations
+from headstart.engine.device.storage import DeviceKvCache
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.storage import KvCache, make_cache
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`dtype`: of activations, and of weights that are not packed. The sum of the layers is carried
+    in `wide`."""
+
+    device: torch.device
+    dtype: torch.dtype
+    operations: Operations
+
+    @property
+    def wide(self) -> torch.dtype:
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.device.type == "cuda"
+
+    def free_bytes(self) -> int:
+        """Memory that is free on the GPU."""
+        return int(torch.cuda.mem_get_info(self.device)[0])
+
+    def make_cache(self, spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
+        """A cache here, and its block pool. Raises `BadSettings`."""
+        return make_cache(spec, config, partial(DeviceKvCache, device=self.device))
+
+
+def on_cpu(dtype: torch.dtype = torch.float32) -> Place:
+    """In plain torch on the CPU: for tests."""
+    return Place(torch.device("cpu"), dtype, TorchOperations())
+
+
+def on_gpu(device: torch.device) -> Place:
+    """In bf16 by Triton kernels."""
+    # With it comes Triton, which a CPU does without.
+    from headstart.engine.device.triton_operations import TritonOperations
+
+    return Place(device, torch.bfloat16, TritonOperations())

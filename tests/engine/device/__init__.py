@@ -1,0 +1,1 @@
+"""Tests of the decoder for GPUs, none of which needs one."""

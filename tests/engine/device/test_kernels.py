@@ -1,0 +1,179 @@
+"""The decoder on its kernels: in Triton's interpreter, and with tensors that claim to be on a GPU.
+
+The second runs every operation of torch on tensors without data that say they are on `cuda:0`, and
+whose mixing with tensors of the CPU is an error, as on a GPU; kernels are planned and not run.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.decoder.decoder import Batch
+from headstart.engine.device import decoder as decoder_module
+from headstart.engine.device.decoder import DeviceDecoder
+from headstart.engine.device.place import on_gpu
+from headstart.engine.device.step import HostStep, step_in
+from headstart.engine.device.storage import DeviceKvCache
+from headstart.engine.device.weights import GgufSource, load
+from headstart.kernels.gpu.launch import Launch
+from headstart.kernels.native import ROOT
+from tests.engine.device.interpret import BOUNDS
+from tests.engine.device.test_step import batch
+from tests.engine.tiny_gguf import QWEN2, write_tiny_gguf
+
+GPU = torch.device("cuda:0")
+
+
+@pytest.mark.parametrize("kind", BOUNDS)
+def test_in_the_interpreter(kind: str) -> None:
+    """Chunks and decode rows, filled-up steps, and codes: as in plain torch."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.device.interpret", kind],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT.parent,
+        timeout=170,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert f"passed {kind}" in done.stdout
+
+
+class Launched:
+    """The launches of a step, none of which is run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.kernels: list[str] = []
+        self.devices: set[str] = set()
+        monkeypatch.setattr(Launch, "run", lambda launch: self._add(launch))
+
+    def _add(self, launch: Launch) -> None:
+        self.kernels.append(launch.kernel.__name__)
+        tensors = [part for part in launch.args.values() if isinstance(part, torch.Tensor)]
+        self.devices |= {str(tensor.device) for tensor in tensors}
+
+
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
+    # Reads numbers while a decoder is built, which tensors without data have not.
+    monkeypatch.setattr(decoder_module, "turns", lambda f: torch.zeros(len(f)).long())
+    return Launched(monkeypatch)
+
+
+@pytest.fixture
+def on_a_gpu(launched: Launched, tmp_path: Path) -> Iterator[DeviceDecoder]:
+    """A tiny model whose tensors claim to lie on a GPU."""
+    file = GgufFile(write_tiny_gguf(tmp_path / "tiny.gguf", QWEN2))
+    spec = DecoderSpec.from_gguf(file)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        place = on_gpu(GPU)
+        yield DeviceDecoder(spec, load(GgufSource(file, spec, place), spec, place), place)
+
+
+def cache_for(spec: DecoderSpec, kv_dtype: str) -> DeviceKvCache:
+    sizes = {"layers": spec.layers, "kv_heads": spec.kv_heads, "head_dim": spec.head_dim}
+    return DeviceKvCache(device=GPU, block_size=4, pool_bytes=1 << 16, kv_dtype=kv_dtype, **sizes)
+
+
+def compute(decoder: DeviceDecoder, cache: DeviceKvCache, host: HostStep, **more: Any) -> Any:
+    memory = torch.empty(host.nbytes, dtype=torch.uint8, device=GPU)
+    return decoder._compute(step_in(memory, host), cache, **more)
+
+
+@pytest.fixture
+def mixed() -> Batch:
+    """Made where tensors have data."""
+    return batch([1, 4, 1])
+
+
+@pytest.fixture
+def decoding() -> HostStep:
+    return HostStep.of(batch([1, 1, 1])).padded(4, 8)
+
+
+@pytest.fixture
+def chunks(mixed: Batch) -> HostStep:
+    return HostStep.of(mixed)
+
+
+@pytest.mark.parametrize("kv_dtype", ["fp32", "fp16", "int8", "fp8"])
+def test_a_step_stays_on_the_gpu(
+    chunks: HostStep,
+    decoding: HostStep,
+    launched: Launched,
+    on_a_gpu: DeviceDecoder,
+    kv_dtype: str,
+) -> None:
+    """Chunks with soft tokens and observed queries, and a filled-up decode step: no tensor of the
+    CPU meets one of the GPU, and every kernel gets tensors of the GPU alone."""
+    spec, cache = on_a_gpu.spec, cache_for(on_a_gpu.spec, kv_dtype)
+    soft = torch.zeros(2, device=GPU).long(), torch.zeros(2, spec.hidden, device=GPU)
+    seen = torch.zeros(spec.layers, len(chunks.wanted), spec.heads, spec.head_dim, device=GPU)
+    logits = compute(on_a_gpu, cache, chunks, soft=soft, queries=seen)
+    assert (logits.device, logits.dtype) == (GPU, torch.float32)
+    assert logits.shape == (len(chunks.wanted), spec.vocab_size)
+    assert compute(on_a_gpu, cache, decoding).shape == (4, spec.vocab_size)
+    assert launched.devices == {"cuda:0"}
+    # Two groups of rows in the first step, one in the second.
+    assert launched.kernels.count("_attention") == spec.layers * 3
+    assert launched.kernels.count("_rope_write") == spec.layers * 2
+
+
+def test_k_and_v_of_fp32_are_bf16_on_a_gpu(on_a_gpu: DeviceDecoder) -> None:
+    """Half the bytes: it is what they were computed in."""
+    cache = cache_for(on_a_gpu.spec, "fp32")
+    assert cache.pools[0].k.dtype == torch.bfloat16
+    assert cache.bytes_per_token == 2 * 3 * 2 * 16 * 2
+
+
+@pytest.mark.parametrize("kv_dtype", ["fp32", "int8"])
+def test_moves_and_offloading_come_from_the_cpu(on_a_gpu: DeviceDecoder, kv_dtype: str) -> None:
+    """Slots and angles are on the host, and so is what is offloaded."""
+    cache = cache_for(on_a_gpu.spec, kv_dtype)
+    slots, angles = torch.zeros(3).long(), torch.zeros(3, 8)
+    cache.move(slots, slots)
+    cache.rotate_keys(slots, slots, angles, angles)
+    cache.copy_block(0, 1)
+    saved = cache.save_block(0, 3)
+    assert saved.device.type == "cpu"
+    cache.load_block(1, saved)
+    assert cache.gather(0, slots).device == GPU
+    assert on_a_gpu.embed(slots).device.type == "cpu"
+
+
+class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Raises where an operation would wait for a GPU: its number goes to the host."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        out = function(*args, **(kwargs or {}))
+        came = [part for part in args if isinstance(part, torch.Tensor)]
+        to_host = isinstance(out, torch.Tensor) and out.device.type == "cpu"
+        assert not (to_host and any(part.device.type == "cuda" for part in came)), function
+        return out
+
+
+def test_a_step_waits_for_nothing(
+    decoding: HostStep, launched: Launched, on_a_gpu: DeviceDecoder
+) -> None:
+    """Nothing goes to the host between embedding and logits: so it can be captured in a graph."""
+    cache = cache_for(on_a_gpu.spec, "int8")
+    waits = _Waits()  # type: ignore[no-untyped-call]
+    with waits:
+        compute(on_a_gpu, cache, decoding)
+    with waits, pytest.raises(AssertionError):
+        torch.zeros(2, device=GPU).cpu()
