@@ -77,6 +77,7 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
     from headstart.engine.models.perception.captions import find_transcriber
     from headstart.engine.models.source import source_of
     from headstart.engine.process.model_directory import assemble_source
+    from headstart.engine.process.stills import find_detectors
 
     config = EngineConfig(
         model=arguments.model,
@@ -119,7 +120,8 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         progress = _FetchProgress(link)
         language = config.ears_language
         ears = find_transcriber(config.transcribe, arguments.ears, language, progress)
-        engine, model = assemble_source(source, config, link.send, link.loading, ears)
+        seen_by = find_detectors(config.still_detail, progress)
+        engine, model = assemble_source(source, config, link.send, link.loading, ears, seen_by)
     else:
         engine, model = _packaged(link, arguments.ears, config)
     log.info("%s is ready after %.1f s", model.name, model.load_s)
@@ -221,7 +223,7 @@ def _arguments() -> argparse.Namespace:
     reading = "whether a packaged model reads what is written in pictures"
     parser.add_argument("--reading", default="auto", choices=("auto", "off"), help=reading)
     detail = "resolution of pictures in messages to a model directory; asked: by the question"
-    details = ("full", "asked")
+    details = ("full", "asked", "regions")
     parser.add_argument("--still-detail", default="full", choices=details, help=detail)
     pooling = "how a model directory's camera frames become fewer tokens; auto: if asked for"
     ways = ("auto", "off", "mean", "merge", "learned")
