@@ -53,10 +53,10 @@ _PLACE = re.compile(
 )
 _WORD = re.compile(r"[^\W\d_]{3,}|\d{2,}")
 _NAMES_NOTHING = """
-    about and any are can could describe does did doing for from has have here how into its left look like
-    near not now one picture image photo please right see show shows shown some tell that the their
-    them then there these they thing things this those top upper bottom lower middle centre center
-    side corner was were what when where which who why will with would you your
+    about and any are can could describe does did doing for from has have here how into its left
+    look like near not now one picture image photo please right see show shows shown some tell that
+    the their them then there these they thing things this those top upper bottom lower middle
+    centre center side corner was were what when where which who why will with would you your
 """
 _COMMON = frozenset(_NAMES_NOTHING.split())
 
