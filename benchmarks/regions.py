@@ -54,6 +54,7 @@ from headstart.engine.models.perception.still_regions import (
     StillRegions,
 )
 from headstart.engine.models.qwen2_vl import Qwen2Vl
+from headstart.engine.process.stills import DETECTORS, READING, region_finder
 from headstart.engine.session.stills import Stills
 from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.engine.vision.pixels import Rgb
@@ -104,10 +105,8 @@ class Scene:
 def rows(half: str) -> list[dict[str, Any]]:
     """Measure on the scenes of one half. Raises `photos.PhotosMissing`."""
     torch.set_num_threads(1)
-    finder = RegionFinder.load(
-        *(ensure(name) for name in ("pp-ocrv6", "mtcnn", "efficientnet-lite0", "imagenet-names"))
-    )
-    reader = TextReader.load(ensure("pp-ocrv6"))
+    finder = region_finder({name: ensure(name) for name in DETECTORS})
+    reader = TextReader.load(ensure(READING))
     model = Qwen2Vl(RandomTensors(torch.float32), Config(Path("random"), dict(_QWEN2_VL)))
     scenes = [scene(half, number) for number in range(SCENES)]
     with torch.inference_mode():

@@ -7,6 +7,7 @@ loop, and `weights_command` is `headstart models`.
 
 May import: `api`, `asr`, `backends`, `backends.llm_server`, `chat`, `checkpoints`, `config`,
 `decoder`, `engine`, `errors`, `interfaces`, `kernels`, `kvcache`, `models`, `models.checkpoint`,
-`models.perception`, `scheduling`, `session`, `vision`, `vision.reading`, `weights`.
+`models.perception`, `scheduling`, `session`, `vision`, `vision.reading`,
+`vision.regions`, `weights`.
 Never: holds session state.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from headstart.engine.config import EngineConfig
@@ -17,7 +17,13 @@ from headstart.engine.models.perception.still_details import (
     has_resolutions,
     least_cache_bytes,
 )
+from headstart.engine.models.perception.still_regions import FINDINGS_BYTES, StillRegions
 from headstart.engine.vision.encoder_cache import EncoderCache
+from headstart.engine.vision.faces import Faces
+from headstart.engine.vision.labeller import FrameLabeller
+from headstart.engine.vision.pixels import Rgb
+from headstart.engine.vision.regions.findings import Findings, ReadLine, ReadLines, RegionFinder
+from headstart.engine.vision.regions.patch_cache import PatchCache
 from headstart.engine.weights import FetchFailed, Progress, ensure
 
 log = logging.getLogger("headstart.engine")
@@ -31,6 +37,7 @@ DETECTORS = {
 }
 """What each of these weights finds in a picture."""
 KNOWN_PICTURES = 64
+READ_LINES = 24
 
 
 def find_detectors(setting: str, progress: Progress) -> dict[str, Path]:
@@ -65,10 +72,32 @@ def still_encoder(
     whole = StillDetails(model, EncoderCache[PictureFeatures](room, ttl_s, clock), look_for, clock)
     if config.still_detail == "asked":
         return whole
-    from headstart.engine.models.perception.still_regions import FINDINGS_BYTES, StillRegions
-    from headstart.engine.vision.regions.findings import Findings, RegionFinder
-    from headstart.engine.vision.regions.patch_cache import PatchCache
-
-    finder = RegionFinder.load(*(detectors.get(name) for name in (READING, FACES, EYES, NAMES)))
     known = EncoderCache[Findings](KNOWN_PICTURES * FINDINGS_BYTES, ttl_s, clock)
-    return StillRegions(whole, finder, PatchCache(room, ttl_s, clock), known, clock)
+    return StillRegions(
+        whole, region_finder(detectors), PatchCache(room, ttl_s, clock), known, clock
+    )
+
+
+def region_finder(detectors: Mapping[str, Path]) -> RegionFinder:
+    """What looks for relevance with the `DETECTORS` that are there. Raises `BadWeights`."""
+    faces, eyes, names = (detectors.get(name) for name in (FACES, EYES, NAMES))
+    labeller = None if eyes is None or names is None else FrameLabeller.load(eyes, names)
+    finder = None if faces is None else Faces.load(faces)
+    return RegionFinder(_lines_of(detectors.get(READING)), finder, labeller)
+
+
+def _lines_of(folder: Path | None) -> ReadLines | None:
+    """What reads the lines of a picture, those with the tallest letters."""
+    if folder is None:
+        return None
+    from headstart.engine.vision.reading.reader import Detail, TextReader
+
+    reader, detail = TextReader.load(folder), Detail(longest_sides=(640,), max_lines=READ_LINES)
+
+    def read(rgb: Rgb) -> Iterator[ReadLine]:
+        for line in reader.find(rgb, detail)[: detail.max_lines]:
+            text, _ = reader.read_line(rgb, line)
+            if text:
+                yield ReadLine(line.corners, line.thickness, text)
+
+    return read

@@ -73,11 +73,13 @@ class StillDetails:
 
     def detail_for(self, words: Sequence[str]) -> Detail:
         """The resolution for what is said."""
-        said = [text for text in words if text.strip()]
-        if not said:
+        if not any(text.strip() for text in words):
             return Detail.LOW
-        closely = any(self._look_for(text) is not Look.GLANCE for text in said)
-        return self._usable(Detail.HIGH if closely else Detail.MEDIUM)
+        return self._usable(Detail.HIGH if self.asks_to_read(words) else Detail.MEDIUM)
+
+    def asks_to_read(self, words: Sequence[str]) -> bool:
+        """Whether it is about what is written."""
+        return any(self._look_for(text) is not Look.GLANCE for text in words if text.strip())
 
     def _usable(self, wanted: Detail) -> Detail:
         """The lowest resolution in which the model takes as many pixels as in the `wanted` one."""

@@ -71,7 +71,13 @@ class StillRegions:
         found = self._found(image, grid, domain)
         earlier = None if before is None else pixels_of(before)
         given = tokens_by_region(
-            said, pixels_of(image), found, self._finder, earlier, self._cell_pixels
+            said,
+            pixels_of(image),
+            found,
+            self._finder,
+            self._cell_pixels,
+            before=earlier,
+            writing=self._whole.asks_to_read(words),
         )
         self._whole.spans.append(api.Span("read", began_ns, self._clock()))
         if not given:

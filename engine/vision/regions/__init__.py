@@ -4,6 +4,6 @@ is worth.
 `grid` cuts a picture up, `findings` looks for writing, faces, things and changes in the regions,
 `relevance` compares that with a question and allots tokens, `patch_cache` keeps encoded regions.
 
-May import: `vision`, `vision.reading`.
+May import: `vision`.
 Never: knows a model, or a session.
 """

@@ -4,26 +4,36 @@ needs it: reading takes tenths of a second, naming some hundredths for each regi
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 
-import cv2
 import numpy as np
+import numpy.typing as npt
 
 from headstart.engine.vision.faces import Faces
 from headstart.engine.vision.labeller import FrameLabeller
 from headstart.engine.vision.pixels import Rgb
-from headstart.engine.vision.reading.lines import Line
-from headstart.engine.vision.reading.reader import Detail, TextReader
 from headstart.engine.vision.regions.grid import Grid
 
-LOOKED_AT = Detail(longest_sides=(640,), max_lines=24)
 # A line is in each region that has at least this share of it.
 _IN_REGION = 0.3
 # A name that is less likely says nothing.
 _NAMED_FROM = 0.12
-# Sides of the grey pictures in which a region is compared with what it was.
-_COMPARED_PX = 32
+# Side of the squares in which a region is compared with what it was.
+_COMPARED_PX = 8
+_LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # Rec. 601
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadLine:
+    """A line that was read: the corners of its box [4, 2], x and y in pixels, and its height."""
+
+    corners: npt.NDArray[np.float32]
+    height_px: float
+    text: str
+
+
+ReadLines = Callable[[Rgb], Iterable[ReadLine]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,35 +64,19 @@ class RegionFinder:
 
     def __init__(
         self,
-        reader: TextReader | None = None,
+        read: ReadLines | None = None,
         faces: Faces | None = None,
         labeller: FrameLabeller | None = None,
     ) -> None:
-        self._reader, self._faces, self._labeller = reader, faces, labeller
-
-    @classmethod
-    def load(
-        cls, reading: Path | None, faces: Path | None, eyes: Path | None, names: Path | None
-    ) -> RegionFinder:
-        """From the weights "pp-ocrv6", "mtcnn", the image network and "imagenet-names". Raises
-        `BadWeights`."""
-        return cls(
-            None if reading is None else TextReader.load(reading),
-            None if faces is None else Faces.load(faces),
-            None if eyes is None or names is None else FrameLabeller.load(eyes, names),
-        )
+        self._read, self._faces, self._labeller = read, faces, labeller
 
     def writing(self, rgb: Rgb, found: Findings) -> dict[int, Writing]:
         """`Findings.writing`. Of what looks like a line, only what can be read counts."""
         if found.writing is None:
             found.writing = {}
-            lines = [] if self._reader is None else self._reader.find(rgb, LOOKED_AT)
-            for line in lines[: LOOKED_AT.max_lines]:
-                assert self._reader is not None
-                text, _ = self._reader.read_line(rgb, line)
-                for number in _regions_of(line, found.grid) if text else ():
-                    before = found.writing.get(number)
-                    found.writing[number] = _with(before, line.thickness, text.lower())
+            for line in () if self._read is None else self._read(rgb):
+                for number in _regions_of(line, found.grid):
+                    found.writing[number] = _with(found.writing.get(number), line)
         return found.writing
 
     def people(self, rgb: Rgb, found: Findings) -> dict[int, int]:
@@ -122,29 +116,32 @@ def changes(rgb: Rgb, before: Rgb | None, grid: Grid) -> dict[int, float]:
     for no or another size none."""
     if before is None or before.shape != rgb.shape:
         return {}
-    now, then = (cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY) for picture in (rgb, before))
     found = {}
     for number in range(len(grid)):
         box = grid.box(number, margin=0)
-        parts = (
-            cv2.resize(
-                picture[box.top : box.bottom, box.left : box.right],
-                (_COMPARED_PX, _COMPARED_PX),
-                interpolation=cv2.INTER_AREA,
-            ).astype(np.float32)
-            for picture in (now, then)
-        )
-        found[number] = float(np.abs(next(parts) - next(parts)).mean()) / 255
+        now, then = (_luma(box.of(picture)) for picture in (rgb, before))
+        found[number] = float(np.abs(now - then).mean()) / 255
     return found
 
 
-def _with(before: Writing | None, height_px: float, text: str) -> Writing:
+def _luma(part: Rgb) -> npt.NDArray[np.float32]:
+    """Means over squares of `_COMPARED_PX`: noise is no change. What they leave over at the right
+    and at the bottom is not compared."""
+    rows, columns = part.shape[:2]
+    high, wide = min(_COMPARED_PX, rows), min(_COMPARED_PX, columns)
+    whole = part[: rows // high * high, : columns // wide * wide].astype(np.float32) @ _LUMA
+    means = whole.reshape(rows // high, high, columns // wide, wide).mean(axis=(1, 3))
+    return np.asarray(means, np.float32)
+
+
+def _with(before: Writing | None, line: ReadLine) -> Writing:
+    text = line.text.lower()
     if before is None:
-        return Writing(height_px, text)
-    return Writing(min(before.least_px, height_px), f"{before.text} {text}")
+        return Writing(line.height_px, text)
+    return Writing(min(before.least_px, line.height_px), f"{before.text} {text}")
 
 
-def _regions_of(line: Line, grid: Grid) -> list[int]:
+def _regions_of(line: ReadLine, grid: Grid) -> list[int]:
     shares = {n: grid.box(n).shared(line.corners) for n in range(len(grid))}
     most = max(shares.values())
     return [number for number, share in shares.items() if share >= min(_IN_REGION, most)]

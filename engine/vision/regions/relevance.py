@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headstart.engine.vision.pixels import Rgb
-from headstart.engine.vision.reading.notes import asks_about_writing
 from headstart.engine.vision.regions.findings import (
     Findings,
     RegionFinder,
@@ -77,12 +76,13 @@ class Asked:
         return not (self.writing or self.people or self.change or self.places or self.words)
 
 
-def asked_by(question: str) -> Asked:
+def asked_by(question: str, *, writing: bool = False) -> Asked:
+    """What a question is about; that it is about `writing`, the caller knows."""
     words = {word.lower() for word in _WORD.findall(question)}
     places = frozenset(re.findall(_SIDE, question.lower())) if _PLACE.search(question) else ()
     named = words - _COMMON
     return Asked(
-        writing=asks_about_writing(question),
+        writing=writing,
         people=bool(_PEOPLE.search(question)),
         change=bool(_CHANGE.search(question)),
         places=frozenset(places),
@@ -134,12 +134,15 @@ def tokens_by_region(
     rgb: Rgb,
     found: Findings,
     finder: RegionFinder,
-    before: Rgb | None,
     cell_pixels: int,
+    *,
+    before: Rgb | None = None,
+    writing: bool = False,
 ) -> dict[int, int]:
     """The regions of `rgb` that matter, with one of `LEVELS` each; empty if nothing is known to.
-    `before`: the picture before it. `cell_pixels`: of a token, in full size."""
-    asked, seen = asked_by(question), _Seen(rgb, found, finder, cell_pixels)
+    `cell_pixels`: of a token, in full size. `before`: the picture before it. `writing`: whether the
+    question is about what is written."""
+    asked, seen = asked_by(question, writing=writing), _Seen(rgb, found, finder, cell_pixels)
     wanted, limit = _wanted(asked, seen, before), ASKED_TOKENS
     if asked.places:
         there = in_places(found.grid, asked.places)

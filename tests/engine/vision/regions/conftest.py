@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+from headstart.engine.process.stills import EYES, FACES, NAMES, READING, region_finder
 from headstart.engine.vision.pixels import Rgb
 from headstart.engine.vision.regions.findings import RegionFinder
 from tests.engine.vision.reading.drawn import page
@@ -20,7 +21,8 @@ CAT, FACE, SIGN, SMALL_SIGN, CUP = 0, 2, 3, 4, 5  # regions; the other one is em
 def finder(
     reading_path: Path, faces_path: Path, efficientnet_path: Path, imagenet_names_path: Path
 ) -> RegionFinder:
-    return RegionFinder.load(reading_path, faces_path, efficientnet_path, imagenet_names_path)
+    paths = (reading_path, faces_path, efficientnet_path, imagenet_names_path)
+    return region_finder(dict(zip((READING, FACES, EYES, NAMES), paths, strict=True)))
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.engine.vision.pixels import Rgb
+from headstart.engine.vision.reading.notes import asks_about_writing
 from headstart.engine.vision.regions.findings import Findings, RegionFinder
 from headstart.engine.vision.regions.grid import Grid
 from headstart.engine.vision.regions.relevance import (
@@ -33,7 +34,10 @@ def given_for(
     question: str, rgb: Rgb, finder: RegionFinder, before: Rgb | None = None
 ) -> dict[int, int]:
     found = Findings(Grid.of(rgb.shape[0], rgb.shape[1], CELL_PIXELS))
-    return tokens_by_region(question, rgb, found, finder, before, CELL_PIXELS)
+    writing = asks_about_writing(question)
+    return tokens_by_region(
+        question, rgb, found, finder, CELL_PIXELS, before=before, writing=writing
+    )
 
 
 @pytest.mark.parametrize(
