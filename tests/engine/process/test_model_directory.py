@@ -340,8 +340,7 @@ def test_a_question_raises_a_region(served: Served, tmp_path: Path) -> None:
     budget = {"min_pixels": 28 * 28, "max_pixels": 640 * 28 * 28}
     (folder / "preprocessor_config.json").write_text(json.dumps(budget))
     large_served = Served(served.theirs, folder)
-    settings = {"still_detail": "regions", "kv_pool_bytes": 1 << 23}
-    engine, events = start(large_served, "closed", **settings)
+    engine, events = start(large_served, "closed", still_detail="regions", kv_pool_bytes=1 << 23)
     engine.receive(api.Remember("s", api.Window(vision_tokens=3000)))
     stills = engine.parts.services.stills
     assert isinstance(stills, StillRegions)
