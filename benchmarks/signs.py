@@ -117,7 +117,7 @@ def _signs(half: str) -> Iterator[Print]:
 def draw(font: Path, text: str, height_px: int, seed: int) -> api.Image:
     """A sign with `text`, letters `height_px` high; all else by `seed`."""
     random = np.random.default_rng(seed)
-    panel = _panel(font, text, 2 * height_px, PANELS[random.integers(len(PANELS))])
+    panel = panel_of(font, text, 2 * height_px, PANELS[random.integers(len(PANELS))])
     rows, columns = panel.shape[:2]
     scale = min(0.5, 560 / columns)
     tilt = np.radians(TILTS_DEGREES[random.integers(len(TILTS_DEGREES))])
@@ -144,7 +144,8 @@ def _wall(random: np.random.Generator) -> Rgb:
     return np.asarray(smooth.clip(0, 255), np.uint8)
 
 
-def _panel(font: Path, text: str, height_px: int, colours: Any) -> Rgb:
+def panel_of(font: Path, text: str, height_px: int, colours: Any) -> Rgb:
+    """A sign alone, `colours` its paper and its ink: uint8 [H, W, 3]."""
     drawing: Any = importlib.import_module("PIL.ImageDraw")
     pictures: Any = importlib.import_module("PIL.Image")
     fonts: Any = importlib.import_module("PIL.ImageFont")

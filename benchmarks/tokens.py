@@ -15,6 +15,8 @@ is replaced by the one that it became part of, and the rest of the network names
 
 Ways: `all`; `mean` and `merge` as `frame_pooling` has them; `skip` every second row and column;
 `smaller`, the picture at half its sides before the encoder, which also saves the encoder's time.
+`regions`: stills of which some regions are shown closely (`benchmarks/regions.py`).
+
 The pictures are the half of `eyes`' photographs with an odd CRC-32 of their names; what there was
 to choose was chosen on the even half (`--choose`).
 """
@@ -33,7 +35,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.benchmarks import frames, photos, report
+from headstart.benchmarks import frames, photos, regions, report
 from headstart.benchmarks.in_process import paths_of
 from headstart.benchmarks.kv import Lane
 from headstart.engine import api
@@ -97,7 +99,11 @@ def run(model: str, repeats: int, *, choose: bool, as_json: bool) -> None:
     for row in (*rows, *groups):
         row |= costs[row.pop("tokens_in_context")]
         report.say(str(row))
-    result = {"model": model, "rows": rows, "groups": groups, "frames": FRAMES}
+    by_region = regions.rows("choose" if choose else "report")
+    for row in by_region:
+        report.say(str(row))
+    result = {"model": model, "rows": rows, "groups": groups, "regions": by_region}
+    result |= {"frames": FRAMES}
     report.finish("tokens", result, as_json=as_json)
 
 

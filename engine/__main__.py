@@ -192,12 +192,14 @@ def _own_model(
     from headstart.engine.models.perception.captions import find_transcriber
     from headstart.engine.models.source import source_of
     from headstart.engine.process.model_directory import assemble_source
+    from headstart.engine.process.stills import find_detectors
 
     source = source_of(config)
     assert source is not None
     progress = _FetchProgress(link)
     ears = find_transcriber(config.transcribe, ears_name, config.ears_language, progress)
-    return assemble_source(source, config, link.send, link.loading, ears)
+    detectors = find_detectors(config.still_detail, progress)
+    return assemble_source(source, config, link.send, link.loading, ears, detectors)
 
 
 def _behind_llm_server(
@@ -284,7 +286,7 @@ def _arguments() -> argparse.Namespace:
     reading = "whether a packaged model reads what is written in pictures"
     parser.add_argument("--reading", default="auto", choices=("auto", "off"), help=reading)
     detail = "resolution of pictures in messages to a model directory; asked: by the question"
-    details = ("full", "asked")
+    details = ("full", "asked", "regions")
     parser.add_argument("--still-detail", default="full", choices=details, help=detail)
     pooling = "how a model directory's camera frames become fewer tokens; auto: if asked for"
     ways = ("auto", "off", "mean", "merge", "learned")

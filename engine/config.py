@@ -44,7 +44,7 @@ READINGS = ("auto", "off")
 ENCODERS = ("beside", "within")
 ENCODER_WEIGHTS = ("auto", "int8")
 MIN_TEXT_KEPT = 0.3
-STILL_DETAILS = ("full", "asked")
+STILL_DETAILS = ("full", "asked", "regions")
 POOLINGS = ("auto", "off", "mean", "merge", "learned")
 MOST_POOLED_FRAMES = 16
 
@@ -121,7 +121,8 @@ class EngineConfig:
         reading: whether a packaged model reads what is written in pictures, in a thread beside the
             engine's: "auto" (if its weights are there) or "off".
         still_detail: resolution of a picture in a message to a model directory: "full", as large as
-            the model takes it, or "asked", 64, 256 or 1,024 tokens by the question (docs/video.md).
+            the model takes it, "asked", 64, 256 or 1,024 tokens by the question, or "regions": a
+            small overview, and the regions that a question is about (docs/video.md).
         frame_pooling: how a model directory's camera frames become fewer tokens (docs/video.md):
             "mean" of cells, "merge" of similar tokens, "learned" by the pooler in the directory;
             "auto": merged where the gateway asks for fewer (`api.Image.max_tokens`); "off": never.

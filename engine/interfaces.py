@@ -14,7 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from headstart.engine.api import Image, Sampling
+from headstart.engine.api import Image, Sampling, Span
 from headstart.engine.chat.render import Chat, Modality
 from headstart.engine.kvcache.token_stream import Stream
 
@@ -167,14 +167,37 @@ class Detail(IntEnum):
     HIGH = 1024
 
 
-class StillEncoder(Protocol):
-    """Encodes a still in the resolution that a question needs."""
+@dataclass(frozen=True, slots=True)
+class StillPart:
+    """What is shown of a still, in `max_tokens` at most: all of it (region 0), or one of its
+    `regions`, numbered from 1."""
 
-    def detail_for(self, words: Sequence[str]) -> Detail:
-        """The resolution for what is said beside, or after, a picture."""
+    max_tokens: int
+    region: int = 0
+    regions: int = 1
+
+    def covers(self, other: StillPart) -> bool:
+        """Whether it shows all of `other`, at no lower resolution."""
+        if self.region == other.region:
+            return self.max_tokens >= other.max_tokens
+        return not self.region and self.max_tokens >= other.max_tokens * other.regions
+
+
+class StillEncoder(Protocol):
+    """Encodes as much of a still as a question needs."""
+
+    def parts_for(
+        self, image: Image, words: Sequence[str], domain: bytes, before: Image | None = None
+    ) -> Sequence[StillPart]:
+        """What is shown for what is said beside, or after, a picture; results are shared within
+        `domain`. `before`: the picture before it."""
         ...
 
-    def encode(self, image: Image, stream: Stream, detail: Detail) -> View: ...
+    def encode(self, image: Image, stream: Stream, part: StillPart) -> View: ...
+
+    def take_spans(self) -> list[Span]:
+        """The work since somebody called this."""
+        ...
 
 
 class Reading(Protocol):

@@ -67,10 +67,11 @@ class Settings(BaseSettings):
         description="whether a packaged model reads what is written in pictures; 'auto': if its "
         "weights can be had",
     )
-    still_detail: Literal["full", "asked"] = Field(
+    still_detail: Literal["full", "asked", "regions"] = Field(
         "full",
         description="resolution of pictures in messages to a model directory; 'full': all that the "
-        "model takes; 'asked': 64, 256 or 1,024 tokens, by the question",
+        "model takes; 'asked': 64, 256 or 1,024 tokens, by the question; 'regions': a small "
+        "overview, and the regions that a question is about",
     )
     encoder: Literal["thread", "process"] = Field(
         "thread",

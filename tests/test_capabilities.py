@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "capabilities.md"
 ASKED = (
     *(f"A{number}" for number in range(1, 4)),
-    *("B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10", "B11", "B13"),
+    *("B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10", "B11", "B12", "B13"),
     *(f"C{number}" for number in range(1, 8)),
 )
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")

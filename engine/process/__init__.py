@@ -10,6 +10,6 @@ loop, and `weights_command` is `headstart models`.
 May import: `api`, `asr`, `background_thread`, `backends`, `backends.llm_server`, `chat`,
 `checkpoints`, `config`, `decoder`, `device`, `encoders`, `engine`, `errors`, `interfaces`,
 `kernels`, `kvcache`, `models`, `models.checkpoint`, `models.decoder`, `models.perception`,
-`scheduling`, `session`, `vision`, `vision.reading`, `weights`.
+`scheduling`, `session`, `vision`, `vision.reading`, `vision.regions`, `weights`.
 Never: holds session state.
 """

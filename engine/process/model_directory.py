@@ -6,10 +6,11 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 
@@ -27,7 +28,7 @@ from headstart.engine.encoders.elsewhere import VisionElsewhere
 from headstart.engine.encoders.messages import identity_of
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
-from headstart.engine.interfaces import ModelServices, SpeechRecognizer
+from headstart.engine.interfaces import ModelServices, SpeechRecognizer, StillEncoder
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
@@ -40,15 +41,11 @@ from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.picture_sizes import frame_size, still_size
 from headstart.engine.models.perception.samples import encode_samples
 from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
-from headstart.engine.models.perception.still_details import (
-    EncodedStill,
-    StillDetails,
-    least_cache_bytes,
-)
 from headstart.engine.models.pooled import pooled, pooled_frame
 from headstart.engine.models.source import ModelSource, loading_of, vision_settings
 from headstart.engine.process.assemble import thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
+from headstart.engine.process.stills import still_encoder
 from headstart.engine.process.warm_up import warm_up
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.batch_size import BatchSize
@@ -56,7 +53,6 @@ from headstart.engine.scheduling.encode_queue import EncodeQueue
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
-from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.kernels.native import limit_threads_here, set_threads
 
 log = logging.getLogger("headstart.engine")
@@ -76,9 +72,11 @@ def assemble_source(
     emit: Emit,
     report: Report,
     transcriber: Sequence[Path] = (),
+    detectors: Mapping[str, Path] = MappingProxyType({}),
 ) -> tuple[Engine, api.ModelInfo]:
     """Load everything and run it once. `transcriber`: folder of a Whisper to transcribe with,
-    several if one is to be chosen (`engine.asr.chosen`).
+    several if one is to be chosen (`engine.asr.chosen`). `detectors`: for
+    `still_detail` (`engine.process.stills`).
 
     Raises `BadWeights` naming the file, field or tensor, or another `EngineError`.
     """
@@ -113,7 +111,7 @@ def assemble_source(
         report("transcriber", 0, 0)
         chosen = _transcriber(transcriber, config)
         recognizer = _with_words(own, model, chosen.recognizer)
-    eyes = ModelImageEncoder(model, stills), still_encoder(stills, config)
+    eyes = ModelImageEncoder(model, stills), still_encoder(stills, config, detectors)
     parts = _parts(model, recognizer, eyes, client, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
     warm_up(engine, model, report, hears=model.spec.audio is not None or bool(transcriber))
@@ -124,7 +122,9 @@ def assemble_source(
         kv_pool_bytes=cache.pool_bytes,
         weights_bytes=weights_bytes,
         load_s=time.monotonic() - began_s,
-        still=still_size(model.spec.vision, context_tokens),
+        still=still_size(
+            model.spec.vision, context_tokens, by_regions=config.still_detail == "regions"
+        ),
         frame=frame_size(model.spec.vision),
         pooled_frame=pooled_frame(model, config),
         ears=chosen.directory.name if chosen else "",
@@ -221,7 +221,7 @@ def _with_words(
 def _parts(
     model: StreamModel,
     recognizer: SpeechRecognizer,
-    eyes: tuple[ModelImageEncoder, StillDetails | None],
+    eyes: tuple[ModelImageEncoder, StillEncoder | None],
     client: EncoderClient | None,
     config: EngineConfig,
     memory: tuple[KvCache, BlockPool],
@@ -275,25 +275,6 @@ def _prepare(threads: int) -> None:
     """The encoder's thread has torch threads of its own; the kernels' are left to the decoder."""
     torch.set_num_threads(threads)
     limit_threads_here(1)
-
-
-def still_encoder(model: StreamModel, config: EngineConfig) -> StillDetails | None:
-    """The encoder of stills in several resolutions, if the settings say so. Raises `BadSettings`
-    for a model that cannot do with fewer tokens."""
-    vision = model.spec.vision
-    if config.still_detail == "full":
-        return None
-    if vision is None or vision.tiled is not None:
-        takes = "takes no pictures" if vision is None else "takes stills by rules of its own"
-        expected = f"full: {model.spec.family} {takes}"
-        raise BadSettings("still_detail", expected, config.still_detail)
-    # With it comes the reader's runtime, which other model directories do without.
-    from headstart.engine.vision.reading.notes import look_for
-
-    hidden = model.spec.decoder.hidden
-    room = max(config.encoder_cache_bytes, least_cache_bytes(hidden))
-    cache = EncoderCache[EncodedStill](room, config.encoder_cache_ttl_s, clock=time.monotonic_ns)
-    return StillDetails(model, cache, look_for)
 
 
 def tail_of(model: StreamModel, config: EngineConfig) -> TailPolicy:

@@ -75,7 +75,7 @@ class Conversation:
         self.ended: Utterance | None = None  # the last one, if it may be continued
         self.clips = Clips(services, stream)
         self.writing = Writing(services.reader, stream)
-        self._stills = Stills(services.stills, services.image_encoder, stream)
+        self.stills = Stills(services.stills, services.image_encoder, stream)
         self.only_hears = False
         """Transcription only: no items are kept, and the stream stays empty."""
 
@@ -109,7 +109,7 @@ class Conversation:
         entry = self.entry(item, self._stream)
         if self.only_hears:
             return
-        self._stills.added(item)
+        self.stills.added(item)
         frame = len(self._services.chat.user_open)
         require_fits(entry, self.window.behind(len(self._system)) - frame)
         if entry.role is api.Role.USER:
@@ -167,7 +167,7 @@ class Conversation:
         else:
             at = self._index(item_id)
             del self._entries[at]
-        self._stills.forget(item_id)
+        self.stills.forget(item_id)
         self._entries[at:] = [entry for entry in self._entries[at:] if entry.item_id != NOTES_ID]
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:
@@ -198,7 +198,7 @@ class Conversation:
             case api.ToolResult():
                 return (Segment(Modality.TEXT, tuple(chat.result(part.output))),)
             case api.Image():
-                return (_view_segment(self._stills.view(part, stream, words)),)
+                return (_view_segment(self.stills.view(part, stream, words)),)
             case api.Sound():
                 return self.clips.take(part.clip, stream)
             case _:
@@ -307,9 +307,9 @@ class Conversation:
                 self._show(self._view_of(note))
 
     def look_closer(self, question: str) -> None:
-        """Show the newest still once more if a question needs a higher resolution of it."""
+        """Show the newest still once more if a question needs more of it."""
         held = {segment.ids for entry in self.now() for segment in entry.segments}
-        if (view := self._stills.closer(question, held)) is not None:
+        if (view := self.stills.closer(question, held)) is not None:
             self._show(view)
 
     def take_readings(self) -> bool:

@@ -476,6 +476,7 @@ class Session:
         if answer.generation is None:
             return
         text = "" if answer.silent else answer.unsent()
+        self._turn_spans.extend(self.conversation.stills.take_spans())
         spans = () if answer.has_sent else (*self._turn_spans, *answer.spans)
         if text:
             answer.sent_chars += len(text)

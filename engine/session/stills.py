@@ -1,57 +1,98 @@
-"""The newest still of a session, and in which resolutions the conversation has it."""
+"""The newest still of a session, and which parts of it the conversation has in which resolution."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Sequence
 
 from headstart.engine import api
-from headstart.engine.interfaces import Detail, ImageEncoder, StillEncoder, View
+from headstart.engine.interfaces import ImageEncoder, StillEncoder, StillPart, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.errors import BadTokenBudget
 
+MAX_SPANS = 64
+
 
 class Stills:
-    """Encodes the stills of one session's `stream`; without `encoder` in one resolution, by
-    `plain`."""
+    """Encodes the stills of one session's `stream`; without `encoder` whole and in one resolution,
+    by `plain`."""
 
     def __init__(self, encoder: StillEncoder | None, plain: ImageEncoder, stream: Stream) -> None:
         self._encoder, self._plain, self._stream = encoder, plain, stream
         self._newest: api.Image | None = None  # kept if a question may need more of it
-        self._item_id = ""  # of that still
-        self._views: dict[Detail, View] = {}  # of that still, as far as it was shown
+        self._before: api.Image | None = None  # the still before it, to tell what has changed
+        self._item_id = self._item_before = ""  # of those two
+        self._shown: dict[StillPart, tuple[int, ...]] = {}  # of the newest, with their segments
+        self._spans: deque[api.Span] = deque(maxlen=MAX_SPANS)
 
     def view(self, picture: api.Image, stream: Stream, words: Sequence[str]) -> View:
-        """A still of an item whose text is `words`, in the resolution that they need; in `stream`,
-        which may be that of an answer out of band."""
+        """A still of an item whose text is `words`, as much of it as they need; in `stream`, which
+        may be that of an answer out of band."""
         if self._encoder is None:
             return self._plain.encode_image(picture, stream)
-        detail = self._encoder.detail_for(words)
-        view = self._encoder.encode(picture, stream, detail)
+        before = self._newest if stream is self._stream else None
+        parts = self._encoder.parts_for(picture, words, stream.share_domain, before)
+        view = _joined([self._encoder.encode(picture, stream, part) for part in parts])
+        self._spans.extend(self._encoder.take_spans())
         if stream is self._stream:
-            self._newest, self._views = picture, {detail: view}
+            self._before, self._item_before = self._newest, self._item_id
+            self._newest, self._shown = picture, dict.fromkeys(parts, view.ids)
         return view
 
     def added(self, item: api.Item) -> None:
         """An item is added to the conversation, its pictures encoded."""
-        if any(isinstance(part, api.Image) for part in item.parts):
+        pictures = sum(isinstance(part, api.Image) for part in item.parts)
+        if pictures:
             self._item_id = item.item_id
+        if pictures > 1:
+            self._item_before = item.item_id
 
     def forget(self, item_id: str) -> None:
         """An item was removed: a still in it is not shown again."""
+        if item_id == self._item_before:
+            self._before = None
         if item_id == self._item_id:
-            self._newest, self._views = None, {}
+            self._newest, self._shown = None, {}
 
     def closer(self, question: str, held: Collection[tuple[int, ...]]) -> View | None:
-        """The newest still once more, if a question needs a higher resolution than is among the
+        """The newest still once more, as far as a question needs more of it than is among the
         segments `held` by the context. Speech that pauses asks again."""
         if self._encoder is None or self._newest is None or not question.strip():
             return None
-        wanted = self._encoder.detail_for([question])
-        if any(d >= wanted and view.ids in held for d, view in self._views.items()):
+        domain = self._stream.share_domain
+        wanted = self._encoder.parts_for(self._newest, [question], domain, self._before)
+        seen = [part for part, ids in self._shown.items() if ids in held]
+        views = {
+            part: self._encoder.encode(self._newest, self._stream, part)
+            for part in wanted
+            if not any(other.covers(part) for other in seen)
+        }
+        self._spans.extend(self._encoder.take_spans())
+        # A small picture has no more to show.
+        new = {part: view for part, view in views.items() if view.ids not in held}
+        self._shown |= {part: view.ids for part, view in views.items()}
+        if not new:
             return None
-        view = self._encoder.encode(self._newest, self._stream, wanted)
-        self._views[wanted] = view
-        return None if view.ids in held else view  # a small picture has no more to show
+        view = _joined(list(new.values()))
+        self._shown |= dict.fromkeys(new, view.ids)
+        return view
+
+    def take_spans(self) -> list[api.Span]:
+        """The work on this session's stills since somebody called this."""
+        taken = list(self._spans)
+        self._spans.clear()
+        return taken
+
+
+def _joined(views: Sequence[View]) -> View:
+    """Parts of one picture, one behind the other."""
+    if len(views) == 1:
+        return views[0]
+    return View(
+        tuple(token for view in views for token in view.ids),
+        "; ".join(view.text for view in views),
+        key=" ".join(view.key for view in views),
+    )
 
 
 def require_budget(frame: api.Image) -> None:

@@ -2,6 +2,6 @@
 become tokens with positions. `interface.StreamModel` is what every family provides.
 
 May import: `api`, `asr`, `chat`, `checkpoints`, `decoder`, `errors`, `interfaces`, `kvcache`,
-`models.checkpoint`, `vision`, `weights`.
+`models.checkpoint`, `vision`, `vision.regions`, `weights`.
 Never: knows about sessions beyond their token stream.
 """

@@ -83,27 +83,40 @@ class TextReader:
     ) -> Written:
         """What is written in `rgb`, uint8 [H, W, 3]. Raises `Abandoned` between two runs of a net,
         once the reading is `unwanted`."""
-        found: list[Line] = []
-        for side in detail.longest_sides:
-            if unwanted():
-                raise Abandoned
-            for line in self._finder.find(rgb, side):
-                _add(line, found)
-        found.sort(key=lambda line: -line.thickness)
+        found = self.find(rgb, detail, unwanted)
         kept: list[Line] = []
         texts: list[str] = []
         turns: list[int] = []
         for line in found[: detail.max_lines]:
             if unwanted():
                 raise Abandoned
-            probability, text, turn = self._read(cut_out(rgb, line))
-            text = " ".join(text.split())
-            if text and probability >= (_READ_FROM if len(text) > 1 else _ONE_READ_FROM):
+            text, turn = self.read_line(rgb, line)
+            if text:
                 kept.append(line)
                 texts.append(text)
                 turns.append(turn)
         order = in_reading_order(kept, turns)
         return Written(tuple(texts[i] for i in order), max(0, len(found) - detail.max_lines))
+
+    def find(
+        self, rgb: Rgb, detail: Detail, unwanted: Callable[[], bool] = lambda: False
+    ) -> list[Line]:
+        """Where lines are, those with the tallest letters first. Raises `Abandoned` as `read`."""
+        found: list[Line] = []
+        for side in detail.longest_sides:
+            if unwanted():
+                raise Abandoned
+            for line in self._finder.find(rgb, side):
+                _add(line, found)
+        return sorted(found, key=lambda line: -line.thickness)
+
+    def read_line(self, rgb: Rgb, line: Line) -> tuple[str, int]:
+        """What one line says, "" if it is not sure, and by how many quarter turns it was turned to
+        be read."""
+        probability, text, turn = self._read(cut_out(rgb, line))
+        text = " ".join(text.split())
+        sure = probability >= (_READ_FROM if len(text) > 1 else _ONE_READ_FROM)
+        return (text if sure else ""), turn
 
     def _read(self, line: Rgb) -> tuple[float, str, int]:
         """Probability, text, and by how many quarter turns, counter-clockwise, it was turned."""

@@ -19,6 +19,7 @@ from headstart.engine.engine import Engine
 from headstart.engine.errors import BadSettings, NoDevice
 from headstart.engine.models.perception.interface import VideoFrame
 from headstart.engine.models.perception.still_details import StillDetails
+from headstart.engine.models.perception.still_regions import StillRegions
 from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 from headstart.engine.models.source import source_of
 from headstart.engine.process.model_directory import assemble_source
@@ -345,10 +346,44 @@ def test_a_question_raises_the_resolution(served: Served, tmp_path: Path) -> Non
     assert not [event for event in events if isinstance(event, api.Failed)]
 
 
-def test_tiles_have_one_resolution(tmp_path: Path) -> None:
+def test_a_question_raises_a_region(served: Served, tmp_path: Path) -> None:
+    """An overview without words, then the regions that a question is about, each encoded once and
+    shown once; a later question finds them in the context."""
+    folder = shutil.copytree(served.folder, tmp_path / "omni")
+    budget = {"min_pixels": 28 * 28, "max_pixels": 640 * 28 * 28}
+    (folder / "preprocessor_config.json").write_text(json.dumps(budget))
+    large_served = Served(served.theirs, folder)
+    engine, events = start(large_served, "closed", still_detail="regions", kv_pool_bytes=1 << 23)
+    engine.receive(api.Remember("s", api.Window(vision_tokens=3000)))
+    stills = engine.parts.services.stills
+    assert isinstance(stills, StillRegions)
+    rng = np.random.default_rng(0)
+    rgb = rng.integers(0, 256, (896, 896, 3), dtype=np.uint8)  # two by two regions
+    picture = api.Image(896, 896, rgb.tobytes())
+    ask(engine, 1, picture)
+    overview, region = 8 * 8, 18 * 18  # 504 x 504 pixels of each
+    assert shown(engine) == [overview]
+    ask(engine, 2, api.Text("What is in the upper left corner?"))
+    assert shown(engine) == [overview, region]
+    ask(engine, 3, api.Text("And what is on the left?"))
+    assert shown(engine) == [overview, region, region]
+    ask(engine, 4, api.Text("What is at the left edge, again?"))
+    assert shown(engine) == [overview, region, region]
+    assert (stills.patches.misses, stills.patches.hits) == (2, 0)
+    ask(engine, 5, picture, api.Text("What is on the left?"))
+    assert (stills.patches.misses, stills.patches.hits) == (2, 2)
+    assert shown(engine)[3:] == [overview + 2 * (2 + region)]  # as one, delimiters within
+    assert not [event for event in events if isinstance(event, api.Failed)]
+    spans = [span.stage for event in events if isinstance(event, api.Delta) for span in event.spans]
+    assert {"encode", "read"} <= set(spans)
+    assert infos(large_served, still_detail="regions").still.pixels == 16 * 256 * 28 * 28
+
+
+@pytest.mark.parametrize("detail", ["asked", "regions"])
+def test_tiles_have_one_resolution(tmp_path: Path, detail: str) -> None:
     """The setting is refused by name."""
     write_tiled(tmp_path, 70)
-    config = EngineConfig(model=str(tmp_path), kv_pool_bytes=1 << 22, still_detail="asked")
+    config = EngineConfig(model=str(tmp_path), kv_pool_bytes=1 << 22, still_detail=detail)
     source = source_of(config)
     assert source is not None
     with pytest.raises(BadSettings, match="llava_onevision takes stills by rules of its own"):

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from headstart.engine import api
+from headstart.engine.chat.render import Modality
 from headstart.engine.errors import PictureNotEncoded
-from headstart.engine.interfaces import Detail, View
+from headstart.engine.interfaces import Detail, StillPart, View
 from headstart.engine.kvcache.token_stream import Stream
 from tests.engine.fakes import Bench
 from tests.engine.test_engine import end, respond, user_item
@@ -22,18 +23,36 @@ class FakeStills:
 
     def __init__(self) -> None:
         self.fails = False
+        self.encoded = 0
+        self.before: list[api.Image | None] = []
 
-    def detail_for(self, words: Sequence[str]) -> Detail:
-        return Detail.HIGH if any("what" in text for text in words) else Detail.LOW
+    def parts_for(
+        self,
+        image: api.Image,
+        words: Sequence[str],
+        domain: bytes,
+        before: api.Image | None = None,
+    ) -> Sequence[StillPart]:
+        self.before.append(before)
+        if any("region" in text for text in words):
+            return StillPart(Detail.LOW), StillPart(Detail.HIGH, 2, 4)
+        return (StillPart(Detail.HIGH if any("what" in t for t in words) else Detail.LOW),)
 
-    def encode(self, image: api.Image, stream: Stream, detail: Detail) -> View:
+    def encode(self, image: api.Image, stream: Stream, part: StillPart) -> View:
         if self.fails:
             raise PictureNotEncoded(image.width, image.height)
+        detail = part.max_tokens
+        self.encoded += 1
         vectors = np.full((detail // 16, 4), image.rgb[0], np.float32)
         vectors[:, 1] = np.arange(len(vectors))
         vectors[:, 2] = detail
+        vectors[:, 3] = part.region
         ids = tuple(stream.soft.intern(vectors))
         return View(ids, f"picture {image.rgb[0]}", f"{image.rgb[0]} {detail}")
+
+    def take_spans(self) -> list[api.Span]:
+        taken, self.encoded = [api.Span("encode", 3, 5)] * self.encoded, 0
+        return taken
 
 
 @pytest.fixture
@@ -60,6 +79,63 @@ def test_a_question_shows_it_once_more(parts: tuple[Bench, FakeStills]) -> None:
     bench.tell(api.AddItem("s", user_item("u1", "what is it")), respond(1))
     bench.run()
     assert picture_tokens(bench) == (Detail.LOW + Detail.HIGH) // 16
+
+
+def test_a_region_is_shown_beside_what_is_there(parts: tuple[Bench, FakeStills]) -> None:
+    """Once: the overview is in the context already, and so is the region, when it is asked for
+    again."""
+    bench, _ = parts
+    for number in (1, 2):
+        bench.tell(api.AddItem("s", user_item(f"u{number}", "that region")), respond(number))
+        bench.run()
+        assert picture_tokens(bench) == (Detail.LOW + Detail.HIGH) // 16
+
+
+def test_a_region_in_the_same_message_is_one_segment(parts: tuple[Bench, FakeStills]) -> None:
+    """Overview and region belong to one picture, which the window evicts as a whole."""
+    bench, _ = parts
+    picture = api.Image(1, 1, bytes([5, 0, 0]))
+    item = api.Item("p2", api.Role.USER, (picture, api.Text("that region")))
+    bench.tell(api.AddItem("s", item), respond(1))
+    bench.run()
+    entries = bench.engine.sessions["s"].conversation.now()
+    (entry,) = [entry for entry in entries if entry.item_id == "p2"]
+    pictured = [s for s in entry.segments if s.modality is Modality.IMAGE]
+    assert [len(segment.ids) for segment in pictured] == [(Detail.LOW + Detail.HIGH) // 16]
+    bench.tell(api.AddItem("s", user_item("u2", "the same region")), respond(2))
+    bench.run()
+    assert picture_tokens(bench) == (2 * Detail.LOW + Detail.HIGH) // 16
+
+
+def test_a_picture_is_compared_with_the_one_before(parts: tuple[Bench, FakeStills]) -> None:
+    """Also by questions behind it; not once that one was removed."""
+    bench, stills = parts
+    second = api.Image(1, 1, bytes([5, 0, 0]))
+    bench.tell(api.AddItem("s", api.Item("p2", api.Role.USER, (second,))))
+    bench.tell(api.AddItem("s", user_item("u1", "what is it")), respond(1))
+    bench.run()
+    assert [None if image is None else image.rgb[0] for image in stills.before] == [None, 9, 9]
+    bench.tell(api.RemoveItem("s", "p1"), api.AddItem("s", user_item("u2", "that region")))
+    bench.tell(respond(2))
+    bench.run()
+    assert stills.before[3] is None
+    both = api.Item("p3", api.Role.USER, (second, api.Image(1, 1, bytes([6, 0, 0]))))
+    bench.tell(api.AddItem("s", both), api.RemoveItem("s", "p3"))
+    bench.tell(api.AddItem("s", user_item("u3", "what is it")))
+    bench.run()
+    assert [None if image is None else image.rgb[0] for image in stills.before[4:]] == [5, 5]
+
+
+def test_work_on_stills_is_in_the_turns_record(parts: tuple[Bench, FakeStills]) -> None:
+    """With the first words of the answer, and once."""
+    bench, _ = parts
+    for number in (1, 2):
+        bench.tell(api.AddItem("s", user_item(f"u{number}", "what is it")), respond(number))
+        bench.run()
+    deltas = [event for event in bench.events if isinstance(event, api.Delta)]
+    first = {event.generation: event for event in reversed(deltas)}
+    encoded = {n: [s for s in event.spans if s.stage == "encode"] for n, event in first.items()}
+    assert encoded == {1: [api.Span("encode", 3, 5)] * 2, 2: []}
 
 
 def test_a_removed_picture_is_not_shown_again(parts: tuple[Bench, FakeStills]) -> None:

@@ -9,20 +9,23 @@ import pytest
 import torch
 
 from headstart.engine import api
-from headstart.engine.interfaces import Detail, Look
+from headstart.engine.interfaces import Detail, Look, StillPart
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.families import Loading, load
+from headstart.engine.models.perception.clips import PictureFeatures
 from headstart.engine.models.perception.interface import StreamModel, VisionSpec
 from headstart.engine.models.perception.senses import ModelImageEncoder
 from headstart.engine.models.perception.still_details import (
-    EncodedStill,
     StillDetails,
     least_cache_bytes,
+    pixels_of,
     scaled,
 )
 from headstart.engine.vision.encoder_cache import EncoderCache
 from tests.engine.models import twins
+
+LOW = StillPart(Detail.LOW)
 
 
 @pytest.fixture(scope="module")
@@ -32,8 +35,11 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> StreamModel:
 
 
 def stills_of(model: StreamModel, room: int = 1 << 22) -> StillDetails:
-    cache = EncoderCache[EncodedStill](room, 100.0, clock=lambda: 0)
-    return StillDetails(model, cache, lambda text: Look.WRITING if "read" in text else Look.GLANCE)
+    def look_for(text: str) -> Look:
+        return Look.WRITING if "read" in text else Look.GLANCE
+
+    cache = EncoderCache[PictureFeatures](room, 100.0, clock=lambda: 0)
+    return StillDetails(model, cache, look_for, lambda: 0)
 
 
 def stream_of(model: StreamModel, domain: bytes = b"") -> Stream:
@@ -75,7 +81,7 @@ def test_no_more_pixels_than_the_tokens_show(size: tuple[int, int], detail: Deta
     """Any shape, aspect kept within rounding; small pictures stay as they are."""
     vision = VisionSpec(28, 2, 28 * 28, 1 << 30)
     height, width = size
-    rgb = scaled(picture(height, width), vision, detail)
+    rgb = scaled(pixels_of(picture(height, width)), vision, detail)
     high, wide = rgb.shape[:2]
     assert high * wide <= max(detail * 28 * 28, wide)  # of a line of pixels one row is left
     if height * width <= detail * 28 * 28:
@@ -87,12 +93,12 @@ def test_no_more_pixels_than_the_tokens_show(size: tuple[int, int], detail: Deta
 def test_each_resolution_is_encoded_once(model: StreamModel) -> None:
     """For all sessions of a domain; another domain learns nothing from the cache."""
     stills, image = stills_of(model), picture(200, 300)
-    first, again = (stills.encode(image, stream_of(model), Detail.LOW) for _ in range(2))
+    first, again = (stills.encode(image, stream_of(model), LOW) for _ in range(2))
     assert (first.ids, first.key, first.text) == (again.ids, again.key, again.text)
     assert (stills.cache.misses, stills.cache.hits) == (1, 1)
-    higher = stills.encode(image, stream_of(model), Detail.MEDIUM)
+    higher = stills.encode(image, stream_of(model), StillPart(Detail.MEDIUM))
     assert higher.key != first.key
-    stills.encode(image, stream_of(model, b"another"), Detail.LOW)
+    stills.encode(image, stream_of(model, b"another"), LOW)
     assert (stills.cache.misses, stills.cache.hits) == (3, 1)
 
 
@@ -100,7 +106,7 @@ def test_a_small_picture_is_as_without_resolutions(model: StreamModel) -> None:
     """The same tokens at the same places as the model's own encoder gives."""
     image, stream = picture(112, 140), stream_of(model)
     own = ModelImageEncoder(model).encode_image(image, stream)
-    assert stills_of(model).encode(image, stream, Detail.HIGH).ids == own.ids
+    assert stills_of(model).encode(image, stream, StillPart(Detail.HIGH)).ids == own.ids
 
 
 def test_the_cache_has_room_for_some_pictures() -> None:
