@@ -89,6 +89,7 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
+        recognition=arguments.recognition,
         token_budget=arguments.token_budget,
         step_target_ms=arguments.step_target_ms,
         encoders=arguments.encoders,
@@ -251,6 +252,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
     batch = "sessions whose audio shares one recogniser pass"
     parser.add_argument("--heard-together", type=int, default=1, help=batch)
+    heard = "where the recogniser runs: in a thread beside the decoder's steps, or within them"
+    choices = ("beside", "within")
+    parser.add_argument("--recognition", default="beside", choices=choices, help=heard)
     budget = "tokens that the decoder takes per step"
     parser.add_argument("--token-budget", type=int, default=64, help=budget)
     target = "duration to keep steps near, by fewer tokens than the budget; 0: none"

@@ -25,6 +25,7 @@ from headstart.engine.interfaces import ModelServices, Thinning, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
+from headstart.engine.process.worker_thread import WorkerThread
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
@@ -202,7 +203,14 @@ def _parts(
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
+        recognition_worker=recognition_worker(config),
     )
+
+
+def recognition_worker(config: EngineConfig) -> WorkerThread | None:
+    """The thread for the recogniser, if the settings want one. Not for a recogniser whose results
+    are embeddings: it puts them into its session's stream, which belongs to the steps."""
+    return WorkerThread("recogniser") if config.recognition == "beside" else None
 
 
 def _warm_up(engine: Engine, recognizer: WhisperRecognizer, report: Report) -> None:
