@@ -254,7 +254,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--heard-together", type=int, default=1, help=batch)
     heard = "where the recogniser runs: in a thread beside the decoder's steps, or within them"
     choices = ("beside", "within")
-    parser.add_argument("--recognition", default="beside", choices=choices, help=heard)
+    parser.add_argument("--recognition", default="within", choices=choices, help=heard)
     budget = "tokens that the decoder takes per step"
     parser.add_argument("--token-budget", type=int, default=64, help=budget)
     target = "duration to keep steps near, by fewer tokens than the budget; 0: none"

@@ -5,7 +5,8 @@ earliest deadline over all sessions, and one step of the backend. With the local
 decoder step: every answer advances by one token, and the rest of the token budget prefills. So an
 answer waits for at most one recogniser pass, and recognition for at most one decoder step. Chunks
 of up to `heard_together` sessions that wait at the same time share one pass, unless an answer is
-being decoded.
+being decoded. With a `recognition_worker` recognition runs beside the steps
+(`headstart.engine.recognition`), and neither waits for the other.
 
 Pictures may be encoded beside the steps (`headstart.engine.interfaces.PictureEncoding`). Then two
 kinds of sessions wait in two queues: those whose next command needs a picture encoded, in the
@@ -83,7 +84,7 @@ class Backend(Protocol):
 @dataclass(frozen=True, slots=True)
 class EngineParts:
     """The parts of an engine. `clock` is `time.monotonic_ns`; for `heard_together` see
-    `headstart.engine.config`."""
+    `headstart.engine.config`; `recognition_worker`: None runs recognition within the steps."""
 
     services: ModelServices
     pool: BlockPool

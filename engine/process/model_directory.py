@@ -40,7 +40,7 @@ from headstart.engine.models.perception.still_details import (
 )
 from headstart.engine.models.pooled import pooled, pooled_frame
 from headstart.engine.models.source import ModelSource, loading_of
-from headstart.engine.process.assemble import thinning_of
+from headstart.engine.process.assemble import recognition_worker, thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
 from headstart.engine.process.warm_up import warm_up
 from headstart.engine.scheduling.admission import admission_over
@@ -202,6 +202,7 @@ def _parts(
         ),
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
+        recognition_worker=recognition_worker(recognizer, config),
     )
 
 

@@ -34,6 +34,7 @@ from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.offload import BlockMemory, HostMemory
 from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.recognition import Worker
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Scheduler
@@ -225,6 +226,7 @@ class Bench:
         encoding: PictureEncoding | None = None,
         thinning: Thinning | None = None,
         stills: StillEncoder | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
@@ -259,6 +261,7 @@ class Bench:
                 new_stream=new_stream,
                 clock=self._clock,
                 heard_together=HEARD_TOGETHER,
+                recognition_worker=worker,
             ),
             self.events.append,
         )
