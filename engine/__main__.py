@@ -138,6 +138,7 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
+        recognition=arguments.recognition,
         token_budget=arguments.token_budget,
         step_target_ms=arguments.step_target_ms,
         encoders=arguments.encoders,
@@ -320,6 +321,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
     batch = "sessions whose audio shares one recogniser pass"
     parser.add_argument("--heard-together", type=int, default=1, help=batch)
+    heard = "where the recogniser runs: in a thread beside the decoder's steps, or within them"
+    choices = ("beside", "within")
+    parser.add_argument("--recognition", default="within", choices=choices, help=heard)
     budget = "tokens that the decoder takes per step"
     parser.add_argument("--token-budget", type=int, default=64, help=budget)
     target = "duration to keep steps near, by fewer tokens than the budget; 0: none"

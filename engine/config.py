@@ -42,6 +42,7 @@ TRANSCRIBE = ("auto", "on", "off")
 TAILS = ("auto", "closed", "provisional")
 READINGS = ("auto", "off")
 ENCODERS = ("beside", "within")
+RECOGNITION = ("beside", "within")
 ENCODER_WEIGHTS = ("auto", "int8")
 MIN_TEXT_KEPT = 0.3
 STILL_DETAILS = ("full", "asked", "regions")
@@ -78,6 +79,8 @@ class EngineConfig:
         heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
             (docs/hearing.md); a processor that is otherwise idle gains from more.
+        recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
+            so that it and the decoder share the cores, or "within" them, one after the other.
         step_target_ms: duration to keep steps within 20 % of, by taking fewer tokens than
             `token_budget`; 0: always the whole budget.
         encoders: where a model directory encodes pictures: "beside" the engine's steps, in a thread
@@ -151,6 +154,7 @@ class EngineConfig:
     encoder_keys: Path | None = None
     encoder_limit_s: float = 60.0
     heard_together: int = 1
+    recognition: str = "within"
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
     prefix_sharing: bool = True
@@ -224,6 +228,8 @@ class EngineConfig:
         if self.encoder_weights not in ENCODER_WEIGHTS:
             expected = f"one of {', '.join(ENCODER_WEIGHTS)}"
             raise BadSettings("encoder_weights", expected, self.encoder_weights)
+        if self.recognition not in RECOGNITION:
+            raise BadSettings("recognition", f"one of {', '.join(RECOGNITION)}", self.recognition)
         if self.encoders not in ENCODERS:
             raise BadSettings("encoders", f"one of {', '.join(ENCODERS)}", self.encoders)
         if self.transcribe not in TRANSCRIBE:

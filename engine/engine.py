@@ -5,7 +5,8 @@ earliest deadline over all sessions, and one step of the backend. With the local
 decoder step: every answer advances by one token, and the rest of the token budget prefills. So an
 answer waits for at most one recogniser pass, and recognition for at most one decoder step. Chunks
 of up to `heard_together` sessions that wait at the same time share one pass, unless an answer is
-being decoded.
+being decoded. With a `recognition_worker` recognition runs beside the steps
+(`headstart.engine.session.recognition`), and neither waits for the other.
 
 Pictures may be encoded beside the steps (`headstart.engine.interfaces.PictureEncoding`). Then two
 kinds of sessions wait in two queues: those whose next command needs a picture encoded, in the
@@ -35,8 +36,8 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
 from headstart.engine.scheduling.step_log import StepLog, StepWork
 from headstart.engine.session.command_queue import Waiting
+from headstart.engine.session.recognition import RecognitionPasses, Worker
 from headstart.engine.session.session import Emit, NewStream, Session
-from headstart.engine.session.utterance import AudioBatch
 
 # The only commands that take more than a millisecond: at most one of them per step.
 _SPEECH_ENDS = (api.Hush, api.EndSpeech, api.ContinueSpeech)
@@ -83,7 +84,7 @@ class Backend(Protocol):
 @dataclass(frozen=True, slots=True)
 class EngineParts:
     """The parts of an engine. `clock` is `time.monotonic_ns`; for `heard_together` see
-    `headstart.engine.config`."""
+    `headstart.engine.config`; `recognition_worker`: None runs recognition within the steps."""
 
     services: ModelServices
     pool: BlockPool
@@ -92,6 +93,7 @@ class EngineParts:
     new_stream: NewStream
     clock: Callable[[], int]
     heard_together: int = 1
+    recognition_worker: Worker | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,14 @@ class Engine:
         self.steps = StepLog()
         self._served: set[str] = set()  # sessions whose commands this step carries out
         self._gone = Totals()
+        self._passes = RecognitionPasses(
+            parts.services.recognizer,
+            parts.recognition_worker,
+            parts.clock,
+            lambda session: self.sessions.get(session.name) is session,
+            self._restore,
+            self._carry_out,
+        )
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -244,6 +254,7 @@ class Engine:
         for beside in (self.parts.services.reader, self.parts.services.encoding):
             if beside is not None:
                 beside.close()
+        self._passes.close()
         self.parts.backend.close()
 
     # --- work ------------------------------------------------------------------------------------
@@ -254,7 +265,8 @@ class Engine:
         self._served.clear()
         if self.parts.services.encoding is not None:
             self.parts.services.encoding.collect()
-        worked = self._take_readings()
+        worked = self._passes.collect()
+        worked |= self._take_readings()
         worked |= self._carry_out_commands()
         work = self.parts.backend.step(list(self.sessions.values()))
         for session in self.sessions.values():
@@ -269,7 +281,11 @@ class Engine:
         streams = work.streams
         served = {s.name for s in self.sessions.values() if not streams.isdisjoint(s.streams())}
         served |= self._served
-        waiting = [s for s in self.sessions.values() if s.name not in served and not s.at_rest]
+        waiting = [
+            s
+            for s in self.sessions.values()
+            if s.name not in served and not (s.at_rest and not self._passes.is_of(s))
+        ]
         self.steps.add(
             self.parts.clock() - began_ns,
             sessions=len(served),
@@ -293,8 +309,14 @@ class Engine:
         """File descriptors that are readable when `step` has something to do that no command
         brought."""
         beside = (self.parts.services.reader, self.parts.services.encoding)
-        found = [self.parts.backend.fileno(), *(each.fileno() for each in beside if each)]
+        found = [self.parts.backend.fileno(), self._passes.fileno()]
+        found += [each.fileno() for each in beside if each]
         return tuple(fd for fd in found if fd is not None)
+
+    @property
+    def is_recognising(self) -> bool:
+        """Whether a pass of the recogniser is under way beside the steps."""
+        return self._passes.is_under_way
 
     @property
     def is_encoding(self) -> bool:
@@ -378,7 +400,8 @@ class Engine:
         """Sessions with a command that can be carried out now."""
         self._try_refused_again()
         ready = (s for s in self.sessions.values() if s.commands and not s.commands.is_blocked)
-        return [session for session in ready if not session.waits_for_reading()]
+        open_to = (session for session in ready if self._passes.admits(session))
+        return [session for session in open_to if not session.waits_for_reading()]
 
     def _carry_out_commands(self) -> bool:
         """Carry out commands by deadline, up to and including the first heavy one."""
@@ -386,24 +409,46 @@ class Engine:
         while waiting := self._ready():
             waiting.sort(key=lambda session: session.commands.due_ns)
             worked = True
-            if waiting[0].commands.next_is_audio:
-                with_audio = [session for session in waiting if session.commands.next_is_audio]
-                together = 1 if self._is_answering else self.parts.heard_together
-                self._recognise(with_audio[:together])
-                return True
+            if self._recognise(waiting):
+                if not self._passes.is_beside:
+                    return True
+                continue
             command = waiting[0].commands.pop()
-            self._served.add(waiting[0].name)
-            self._restore(waiting[0])
-            try:
-                waiting[0].run(command)
-            except EngineError as error:
-                _report(self._emit, command, error)
-            if self.parts.services.encoding is not None:
-                self.parts.services.encoding.release(_pictures(command))
-            self._report_consumed(waiting[0], api.picture_bytes(command))
+            self._carry_out(waiting[0], command)
             if isinstance(command, _HEAVY):
                 return True
         return worked
+
+    def _recognise(self, waiting: Sequence[Session]) -> bool:
+        """Begin the recogniser's pass that the first session's next command needs, if any."""
+        first = waiting[0]
+        if first.needs_final_pass:
+            self._served.add(first.name)
+            self._passes.begin_final(first)
+        elif first.commands.next_is_audio:
+            together = 1 if self._is_answering else self.parts.heard_together
+            heard = [s for s in waiting if s.commands.next_is_audio][:together]
+            self._served.update(session.name for session in heard)
+            self._passes.begin_sound(heard)
+        else:
+            return False
+        return True
+
+    def _carry_out(
+        self, session: Session, command: api.Command, error: EngineError | None = None
+    ) -> None:
+        """Carry out a command, or report that its final pass failed with `error`."""
+        self._served.add(session.name)
+        self._restore(session)
+        try:
+            if error is not None:
+                raise error
+            session.run(command)
+        except EngineError as failure:
+            _report(self._emit, command, failure)
+        if self.parts.services.encoding is not None:
+            self.parts.services.encoding.release(_pictures(command))
+        self._report_consumed(session, api.picture_bytes(command))
 
     def _restore(self, session: Session) -> None:
         """Restore a session's K/V before work is done for it."""
@@ -417,35 +462,6 @@ class Engine:
             for session in self.sessions.values()
             for answer in session.answers()
         )
-
-    def _recognise(self, sessions: Sequence[Session]) -> None:
-        """Run one recogniser pass over the next audio of `sessions`."""
-        began_ns = self.parts.clock()
-        batches: list[tuple[Session, AudioBatch]] = []
-        for session in sessions:
-            self._served.add(session.name)
-            self._restore(session)
-            try:
-                batches.append((session, session.next_audio_batch(began_ns)))
-            except EngineError as error:
-                session.report(error, about="audio")
-        if not batches:
-            return
-        states = [batch.utterance.state for _, batch in batches]
-        sounds = [batch.pcm() for _, batch in batches]
-        try:
-            results = self.parts.services.recognizer.recognize_batch(states, sounds)
-        except EngineError as error:
-            for session, _ in batches:
-                session.report(error, about="audio")
-                session.conversation.forget_unused()  # embeddings may have filled the table
-            return
-        total_samples = max(sum(batch.samples for _, batch in batches), 1)
-        for (session, batch), words in zip(batches, results, strict=True):
-            try:
-                session.add_recognition(batch, words, began_ns, batch.samples / total_samples)
-            except EngineError as error:
-                session.report(error, about="audio")
 
 
 def _pictures(command: api.Command) -> list[api.Image]:

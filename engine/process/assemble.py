@@ -23,12 +23,13 @@ from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.device.choice import Found, choose
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
-from headstart.engine.interfaces import ModelServices, Thinning, View
+from headstart.engine.interfaces import ModelServices, SpeechRecognizer, Thinning, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.unused_memory import give_back, trim_heap
+from headstart.engine.process.worker_thread import WorkerThread
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
@@ -236,7 +237,15 @@ def _parts(
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
+        recognition_worker=recognition_worker(recognizer, config),
     )
+
+
+def recognition_worker(recognizer: SpeechRecognizer, config: EngineConfig) -> WorkerThread | None:
+    """The recogniser's thread, if the settings want one. Not for a recogniser whose results are
+    embeddings: it puts them into its session's stream, which belongs to the steps."""
+    wanted = config.recognition == "beside" and isinstance(recognizer, WhisperRecognizer)
+    return WorkerThread("recogniser") if wanted else None
 
 
 def _warm_up(engine: Engine, recognizer: WhisperRecognizer, report: Report) -> None:

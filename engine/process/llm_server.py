@@ -49,7 +49,7 @@ from headstart.engine.kvcache.offload import HostMemory
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
 from headstart.engine.models.perception.captions import CaptionedRecognizer
-from headstart.engine.process.assemble import require_no_pooling
+from headstart.engine.process.assemble import recognition_worker, require_no_pooling
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
@@ -328,6 +328,7 @@ def parts_of(
         new_stream=new_stream,
         clock=clock,
         heard_together=config.heard_together,
+        recognition_worker=recognition_worker(services.recognizer, config),
     )
 
 

@@ -43,7 +43,7 @@ from headstart.engine.models.perception.samples import encode_samples
 from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
 from headstart.engine.models.pooled import pooled, pooled_frame
 from headstart.engine.models.source import ModelSource, loading_of, vision_settings
-from headstart.engine.process.assemble import thinning_of
+from headstart.engine.process.assemble import recognition_worker, thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
 from headstart.engine.process.stills import still_encoder
 from headstart.engine.process.warm_up import warm_up
@@ -260,6 +260,7 @@ def _parts(
         ),
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
+        recognition_worker=recognition_worker(recognizer, config),
     )
 
 

@@ -41,7 +41,7 @@ def warm_up(
 
 def _run(engine: Engine, report: Callable[[str, int, int], None]) -> None:
     report("warm-up", 0, 0)
-    while engine.step() or engine.is_encoding:
+    while engine.step() or engine.is_encoding or engine.is_recognising:
         report("warm-up", 0, 0)
-        if engine.is_encoding:  # beside the steps, which have nothing to do meanwhile
+        if engine.is_encoding or engine.is_recognising:  # beside the steps
             select.select(engine.wake_fds, [], [], _POLL_S)

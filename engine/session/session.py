@@ -1,8 +1,9 @@
 """One session: its commands, its KV stream and its answers.
 
 `Engine` calls `run` for one command at a time, in the order they came. Audio is taken as an
-`AudioBatch` instead, so that several sessions share one pass. Each command ends in `_sync_stream`,
-which makes the KV stream read what the conversation reads now. While an answer is decoded it owns
+`AudioBatch` instead, so that several sessions share one pass, and the words of a final pass come
+before the command that needs it (`engine.recognition`). Each command ends in `_sync_stream`, which
+makes the KV stream read what the conversation reads now. While an answer is decoded it owns
 the stream; words recognised meanwhile are added when it ends.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -204,11 +206,44 @@ class Session:
         self.deadline_ns = chunk_due_ns(batch.chunks[-1])
         self.traces += batch.traces(words.stages_ms, share, prefilled_before, rolled_back)
 
+    @property
+    def next_is_heard(self) -> bool:
+        """Whether the recogniser is needed for the next command."""
+        heard = (api.Audio, api.Clip, api.ContinueSpeech)
+        return isinstance(self.commands.next, heard) or self.needs_final_pass
+
+    @property
+    def needs_final_pass(self) -> bool:
+        """Whether the next command ends the open utterance, perhaps for a while only, and it was
+        not heard as a whole yet."""
+        if not isinstance(self.commands.next, api.Hush | api.EndSpeech):
+            return False
+        utterance = self.conversation.utterance
+        return utterance is not None and not utterance.finished
+
+    @property
+    def unfinished_state(self) -> Any:
+        """The recogniser's state of the open utterance."""
+        return self._open_utterance().state
+
+    def add_final_words(self, words: Recognition, began_ns: int) -> None:
+        """Take the result of the final pass. Its words stay tentative until the endpoint is
+        confirmed."""
+        self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
+        utterance = self._open_utterance()
+        utterance.finish(words)
+        self.conversation.ask(utterance.text)
+        try:
+            self.conversation.look_closer(utterance.text)
+        except EngineError as error:  # what was said is known all the same
+            self.report(error, about="frame")
+        self._emit(utterance.hearing(self.name))
+
     def _hush(self, command: api.Hush) -> None:
-        self._finish_hearing()
+        utterance = self._open_utterance()
         if command.speculate is None or self.answer is not None:
             return
-        if not self._open_utterance().says_something:
+        if not utterance.says_something:
             return  # nothing to answer yet
         self._fit()
         prompt = self.conversation.prompt(with_utterance=True)
@@ -219,22 +254,6 @@ class Session:
         self.answer = answer
         self.deadline_ns = self._clock()
 
-    def _finish_hearing(self) -> None:
-        """Run the final pass. Its words stay tentative until the endpoint is confirmed."""
-        utterance = self._open_utterance()
-        if utterance.finished:
-            return
-        began_ns = self._clock()
-        words = self._services.recognizer.finish(utterance.state)
-        self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
-        utterance.finish(words)
-        self.conversation.ask(utterance.text)
-        try:
-            self.conversation.look_closer(utterance.text)
-        except EngineError as error:  # what was said is known all the same
-            self.report(error, about="frame")
-        self._emit(utterance.hearing(self.name))
-
     def _resume(self, command: api.Resume) -> None:
         utterance = self._open_utterance()
         utterance.ref = command.ref
@@ -242,7 +261,6 @@ class Session:
         self.drop_speculation()
 
     def _end_speech(self, command: api.EndSpeech) -> None:
-        self._finish_hearing()
         utterance = self._open_utterance()
         self._unanswered = self._unanswered or utterance.says_something
         entry = self.conversation.end(may_continue=command.may_continue)

@@ -37,6 +37,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Scheduler
+from headstart.engine.session.recognition import Worker
 from headstart.engine.session.session import NewStream
 
 SYSTEM, USER, USER_END, ASSISTANT, END = 256, 257, 258, 259, 260
@@ -241,6 +242,7 @@ class Bench:
         thinning: Thinning | None = None,
         stills: StillEncoder | None = None,
         recognizer: FakeRecognizer | None = None,
+        worker: Worker | None = None,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
@@ -275,6 +277,7 @@ class Bench:
                 new_stream=new_stream,
                 clock=self._clock,
                 heard_together=HEARD_TOGETHER,
+                recognition_worker=worker,
             ),
             self.events.append,
         )
