@@ -396,21 +396,26 @@ def video(
     model: str = Small,
     minutes: str = typer.Option("2,10", help="lengths, separated by commas"),
     half: str = typer.Option("report", help="choose or report"),
+    sampler: str = typer.Option("change", help="how pictures are chosen"),
     folder: Path = VideoFolder,
     as_json: bool = Json,
 ) -> None:
-    """Questions about long videos: right answers, time, and memory of client and server."""
+    """Questions about long videos: right answers, time, and memory of client and server. `--model
+    none` only compares the ways to choose pictures."""
     from headstart.benchmarks import video as benchmark
     from headstart.benchmarks.photos import PhotosMissing
 
     if half not in (benchmark.CHOOSE, benchmark.REPORT):
         raise typer.BadParameter(f"expected choose or report, got {half!r}")
+    policy = next((name for name in benchmark.POLICIES if name == sampler), None)
+    if policy is None:
+        raise typer.BadParameter(f"expected {', '.join(benchmark.POLICIES)}, got {sampler!r}")
     try:
         lengths = [float(word) for word in minutes.split(",")]
     except ValueError:
         raise typer.BadParameter(f"expected comma-separated numbers, got {minutes!r}") from None
     try:
-        benchmark.run(model, lengths, half, folder, as_json=as_json)
+        benchmark.run(model, lengths, half, folder, policy, as_json=as_json)
     except (PhotosMissing, FileNotFoundError) as error:
         report.say(str(error))
         raise typer.Exit(1) from None

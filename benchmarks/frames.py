@@ -3,8 +3,8 @@
 Each video is sent to one session as 64 evenly spaced frames and a question in one message, as
 offline pipelines do, and to others as the frames that a policy keeps: `camera_…` by the server's
 causal samplers with default settings, frame by frame as from a camera; `file_…` in two passes with
-a budget of 16 frames (`gateway.video.segments`). All are asked the same questions. What is written
-in pictures is not read, and no session shares what another has computed.
+a budget of 16 frames (`gateway.video.file_sampling`). All are asked the same questions. What is
+written in pictures is not read, and no session shares what another has computed.
 
 Keys: rows, one for each policy over all videos: policy, frames, tokens (of pictures, in the
 context), kv_bytes, ttft_ms (from the message sent to the first token of the first answer), first_ms
@@ -38,7 +38,7 @@ from headstart.benchmarks.in_process import Live
 from headstart.benchmarks.photos import fetched
 from headstart.gateway.config import load
 from headstart.gateway.transport.webrtc.video_track import picture_of
-from headstart.gateway.video import scores, segments
+from headstart.gateway.video import file_sampling, scores
 from headstart.gateway.video.content_sampling import Flow, Scene, Sharp
 from headstart.gateway.video.decode import DecodedImage, add_thumbnail
 from headstart.gateway.video.ladder import Ladder, Paced
@@ -157,7 +157,7 @@ def _policies() -> dict[str, Policy]:
     ways: dict[str, Policy] = {f"uniform_{UNIFORM_FRAMES}": _evenly}
     for name, make in cameras.items():
         ways[f"camera_{name}"] = partial(_by_camera, make)
-    for policy in segments.POLICIES:
+    for policy in file_sampling.POLICIES:
         ways[f"file_{policy}"] = partial(_by_file, policy)
     return ways
 
@@ -187,9 +187,9 @@ def _by_camera(make: Callable[[], list[FrameSampler]], _: Path, pictures: Pictur
     return kept
 
 
-def _by_file(policy: segments.FilePolicy, path: Path, pictures: Pictures) -> list[int]:
-    candidates = segments.scan(_frames(path))
-    choice = segments.choose(policy, candidates, FILE_FRAMES)
+def _by_file(policy: file_sampling.FilePolicy, path: Path, pictures: Pictures) -> list[int]:
+    candidates = file_sampling.scan(_frames(path))
+    choice = file_sampling.choose(policy, candidates, FILE_FRAMES)
     times_ms = [at_ms for at_ms, _ in pictures]
     return [
         int(np.searchsorted(times_ms, candidates[index].at_s * 1000 - 0.5))

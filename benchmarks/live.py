@@ -30,10 +30,10 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from headstart.benchmarks import report
 from headstart.benchmarks.recordings import CLIPS
-from headstart.talk.client import realtime_url
+from headstart.talk.connection.address import realtime_url
 from headstart.talk.local_server import local_server, until_ready
-from headstart.talk.media import AudioPacket, play, probe
-from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.media.audio import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.media.playback import AudioPacket, play, probe
 
 PACKET_MS = 40
 PACKET_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ * PACKET_MS // 1000

@@ -1,18 +1,23 @@
 """Questions about videos of several lengths: are they answered right, how long it takes, and how
 much memory client and server need.
 
-The videos are made of real clips and photographs that packages ship, a scene of 40 s each, and of
-sentences spoken by a packaged voice: most are about nothing, some state a fact that a question asks
-for. Prompts were chosen on one half of the facts and photographs (`CHOOSE`); `REPORT` is the other.
+The videos are made of real clips and photographs that packages ship, a scene of 40 s each, of drawn
+slides that stand for some seconds, and of sentences spoken by a packaged voice: most are about
+nothing, some state a fact that a question asks for. Prompts and the policy by which pictures are
+chosen come from one half of the facts, photographs, slides and fonts (`CHOOSE`); `REPORT` is the
+other.
 
 Keys: rows (each length: minutes, parts, wall_s, speed in times of real time, client_peak_bytes,
-server_peak_bytes, spoken_right of spoken, shown_right of shown, when_right of when, questions),
-right_share over all rows, speed, half, model.
+server_peak_bytes, memory_bytes [minute of the video, client, server], spoken_right of spoken,
+shown_right of shown, when_right of when, written_right of written, questions), choosing (each
+policy and number of pictures a part: looks_share, of the scenes and slides that are shown at all,
+pictures_a_minute), right_share over all rows, speed, half, model, sampler.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import re
 import sys
@@ -29,21 +34,35 @@ import numpy as np
 import numpy.typing as npt
 import psutil
 
-from headstart.benchmarks import photos, report
+from headstart.benchmarks import photos, report, signs
 from headstart.benchmarks.frames import video_path
+from headstart.benchmarks.signs import words_found, words_of
 from headstart.benchmarks.voices import Line, Samples, cast
 from headstart.gateway.tts.synthesiser import RATE_HZ
+from headstart.gateway.video.file_sampling import POLICIES, FilePolicy
 from headstart.talk.local_server import local_server, until_ready
-from headstart.talk.long_file.plan import clock
+from headstart.talk.long_file.analysis import LABELLED_PICTURES
+from headstart.talk.long_file.file_info import read_info
+from headstart.talk.long_file.frame_choice import DEFAULT_POLICY, PICTURES, FrameChooser
+from headstart.talk.long_file.parts import Plan
+from headstart.talk.long_file.reader import read
+from headstart.talk.long_file.times import clock
 
 CHOOSE, REPORT = "choose", "report"
+NO_MODEL = "none"
 VOICE = "joe"
 SCENE_S = 40
 FPS = 5
-WIDTH, HEIGHT = 320, 240
+WIDTH, HEIGHT = 640, 480
+BITRATE = 1_200_000
+SLIDE_EVERY, SLIDE_FROM_S, SLIDE_S = 2, 31, 5
+"""Of every second scene so much is a slide."""
 SENTENCE_EVERY_S = 10
 CLIPS = ("bikes", "bigbuckbunny", "carphone_pristine")
 LINE_BYTES_MAX = 1 << 26  # the result's, of ten hours
+WORDS_RIGHT = 0.8
+"""Of a slide's words, that an answer to what it says must have."""
+CHOSEN_OF_A_PART = (LABELLED_PICTURES, PICTURES)
 NEAR_S = 3.0
 """A time in an answer is right while the thing is shown, or so long before or behind."""
 
@@ -121,6 +140,23 @@ FILLER = (
 )
 
 
+SLIDES = {
+    CHOOSE: (
+        Fact("Village Museum\nopens at 9:45", "When does the village museum open?", r"9[:.]?45"),
+        Fact("Lake Ferry\nchildren 3 euros", "What do children pay on the ferry?", r"\b3\b|three"),
+        Fact("Chapter 7\nBees and honey", "Which chapter is about bees?", r"\b7\b|seven"),
+        Fact("Lost a bag?\nAsk in room 214", "In which room does one ask for a lost bag?", r"214"),
+    ),
+    REPORT: (
+        Fact("Night Train 318\nto Vienna", "Which night train goes to Vienna?", r"318"),
+        Fact("Spring Concert\nDoors open 18:30", "When do the doors open?", r"18[:.]?30|6[:.]30"),
+        Fact("Lesson 12\nHow glass is made", "Which lesson is about glass?", r"\b12\b|twelve"),
+        Fact("Car park full\nUse exit 25", "Which exit should drivers use?", r"\b25\b"),
+    ),
+}
+"""What is written on slides, two lines each."""
+
+
 @dataclass(frozen=True)
 class Scene:
     """What is shown from `start_s` on; `names`: words for it, none for a clip."""
@@ -128,32 +164,58 @@ class Scene:
     start_s: float
     names: tuple[str, ...]
     pictures: Sequence[Picture]
+    slide: Fact | None = None
+    drawn: Picture | None = None
+
+    def at(self, at_s: float) -> Picture:
+        """The picture at a time of the video."""
+        inside_s = at_s - self.start_s
+        if self.drawn is not None and SLIDE_FROM_S <= inside_s < SLIDE_FROM_S + SLIDE_S:
+            return self.drawn
+        return self.pictures[int(inside_s * FPS) % len(self.pictures)]
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question of `kind` "spoken", "shown" or "when", and how its answer is judged."""
+    """A question of `kind` "spoken", "shown", "when" or "written", and how its answer is judged: by
+    a pattern, by the time at which something is shown, or by `words` of which most must be there.
+    """
 
     kind: str
     question: str
     wanted: str = ""
     at_s: float = 0.0
+    words: tuple[str, ...] = ()
 
     def is_right(self, answer: str) -> bool:
+        if self.words:
+            return words_found(self.words, answer) >= WORDS_RIGHT * len(self.words)
         if self.kind != "when":
             return re.search(self.wanted, answer.lower()) is not None
         until_s = self.at_s + SCENE_S
         return any(self.at_s - NEAR_S <= s <= until_s + NEAR_S for s in _times(answer))
 
 
-def run(model: str, minutes: Sequence[float], half: str, folder: Path, *, as_json: bool) -> None:
-    """Make the videos, ask about them and report."""
+def run(
+    model: str,
+    minutes: Sequence[float],
+    half: str,
+    folder: Path,
+    sampler: FilePolicy = DEFAULT_POLICY,
+    *,
+    as_json: bool,
+) -> None:
+    """Make the videos, ask about them and report. Without a model only pictures are chosen."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = []
+    rows, choosing = [], []
     for length in minutes:
-        path = folder / f"{half}-{length:g}.mp4"
+        path = folder / f"{half}-{length:g}-slides.mp4"
         asked = make(path, round(length * 60), half)
-        row: dict[str, Any] = asyncio.run(_row(path, asked, model, length))
+        if length == minutes[0]:
+            choosing = list(choose(path, round(length * 60), half))
+        if model == NO_MODEL:
+            continue
+        row: dict[str, Any] = asyncio.run(_row(path, asked, model, length, sampler))
         rows.append(row)
         for each in row["questions"]:
             verdict = "right" if each["right"] else "WRONG"
@@ -161,16 +223,23 @@ def run(model: str, minutes: Sequence[float], half: str, folder: Path, *, as_jso
         report.say(
             f"{length:g} min: {row['wall_s']:.0f} s, {row['parts']} parts, spoken "
             f"{row['spoken_right']}/{row['spoken']}, shown {row['shown_right']}/{row['shown']}, "
-            f"when {row['when_right']}/{row['when']}"
+            f"when {row['when_right']}/{row['when']}, "
+            f"written {row['written_right']}/{row['written']}"
         )
     right = sum(sum(q["right"] for q in row["questions"]) for row in rows)
     total = sum(len(row["questions"]) for row in rows)
     result = {
         "half": half,
         "rows": rows,
-        "right_share": round(right / total, 3),
-        "speed": round(sum(r["minutes"] * 60 for r in rows) / sum(r["wall_s"] for r in rows), 2),
+        "choosing": choosing,
+        "right_share": round(right / total, 3) if total else None,
+        "speed": (
+            round(sum(r["minutes"] * 60 for r in rows) / sum(r["wall_s"] for r in rows), 2)
+            if rows
+            else None
+        ),
         "model": model,
+        "sampler": sampler,
     }
     report.finish("video", result, as_json=as_json)
 
@@ -208,6 +277,15 @@ def make(path: Path, lasts_s: int, half: str) -> list[Asked]:
             asked.append(
                 Asked("when", f"At what time is the {scene.names[0]} shown?", "", scene.start_s)
             )
+    slides = [scene for scene in scenes if scene.slide is not None]
+    for number, scene in enumerate(slides[:: max(1, len(slides) // 4)][:4]):
+        assert scene.slide is not None
+        at = scene.start_s + SLIDE_FROM_S + SLIDE_S / 2
+        if number % 2:
+            question = f"What does the slide say at {clock(at)}?"
+            asked.append(Asked("written", question, words=words_of(scene.slide.said)))
+        else:
+            asked.append(Asked("written", scene.slide.question, scene.slide.wanted))
     if not path.exists():
         _write(path, lasts_s, scenes, _speech(lasts_s, dict(zip(at_s, facts, strict=True))))
     return asked
@@ -219,14 +297,34 @@ def _scenes(count: int, half: str) -> Iterator[Scene]:
     mine = [p for p in photos.load() if p.names and zlib.crc32(p.name.encode()) % 2 == wanted]
     for number in range(count):
         start_s = number * SCENE_S
+        slide, drawn = None, None
+        if number % SLIDE_EVERY == SLIDE_EVERY - 1:
+            slide = SLIDES[half][number // SLIDE_EVERY % len(SLIDES[half])]
+            drawn = _slide(slide.said, half)
         if number % 4 == 3:
             name = CLIPS[number // 4 % len(CLIPS)]
-            yield Scene(start_s, (), _clip(name))
+            yield Scene(start_s, (), _clip(name), slide, drawn)
         else:
             photo = mine[(number - number // 4) % len(mine)]
             pixels = np.frombuffer(photo.image.rgb, np.uint8)
             pixels = pixels.reshape(photo.image.height, photo.image.width, 3)
-            yield Scene(start_s, photo.names, _panned(pixels))
+            yield Scene(start_s, photo.names, _panned(pixels), slide, drawn)
+
+
+def _slide(text: str, half: str) -> Picture:
+    """Two lines on a light ground, the first one larger."""
+    drawing: Any = importlib.import_module("PIL.ImageDraw")
+    images: Any = importlib.import_module("PIL.Image")
+    fonts: Any = importlib.import_module("PIL.ImageFont")
+    files = [path for path, entry in photos.fetched(signs.LIST, "font") if not entry.get("han")]
+    mine = [path for path in files if signs.half_of(path.name) == half]
+    font = mine[zlib.crc32(text.encode()) % len(mine)]
+    image = images.new("RGB", (WIDTH, HEIGHT), (245, 244, 238))
+    draw = drawing.Draw(image)
+    title, line = text.split("\n")
+    draw.text((60, 110), title, font=fonts.truetype(str(font), 52), fill=(20, 40, 90))
+    draw.text((60, 230), line, font=fonts.truetype(str(font), 30), fill=(30, 30, 30))
+    return np.array(image)
 
 
 def _panned(pixels: Picture) -> list[Picture]:
@@ -276,7 +374,7 @@ def _write(path: Path, lasts_s: int, scenes: Sequence[Scene], speech: Samples) -
     with av.open(str(partial), "w") as container:
         video = container.add_stream("mpeg4", rate=FPS)
         assert isinstance(video, av.VideoStream)
-        video.width, video.height, video.pix_fmt, video.bit_rate = WIDTH, HEIGHT, "yuv420p", 400_000
+        video.width, video.height, video.pix_fmt, video.bit_rate = WIDTH, HEIGHT, "yuv420p", BITRATE
         sound = container.add_stream("aac", rate=RATE_HZ)
         assert isinstance(sound, av.AudioStream)
         sound.layout = "mono"
@@ -284,8 +382,7 @@ def _write(path: Path, lasts_s: int, scenes: Sequence[Scene], speech: Samples) -
         for number in range(lasts_s * FPS):
             at_s = number / FPS
             scene = scenes[min(int(at_s // SCENE_S), len(scenes) - 1)]
-            pixels = scene.pictures[int((at_s - scene.start_s) * FPS) % len(scene.pictures)]
-            frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+            frame = av.VideoFrame.from_ndarray(scene.at(at_s), format="rgb24")
             frame.pts, frame.time_base = number, Fraction(1, FPS)
             container.mux(video.encode(frame))
             piece = speech[number * each : (number + 1) * each].reshape(1, -1)
@@ -296,14 +393,44 @@ def _write(path: Path, lasts_s: int, scenes: Sequence[Scene], speech: Samples) -
     partial.rename(path)
 
 
+# --- choosing ----------------------------------------------------------------------------------
+
+
+def choose(path: Path, lasts_s: int, half: str) -> Iterator[dict[str, Any]]:
+    """How many of the scenes and slides each policy shows, without a model."""
+    scenes = list(_scenes(max(1, lasts_s // SCENE_S), half))
+    looks = [(s.start_s, s.start_s + SLIDE_FROM_S) for s in scenes]
+    looks += [
+        (s.start_s + SLIDE_FROM_S, s.start_s + SLIDE_FROM_S + SLIDE_S) for s in scenes if s.slide
+    ]
+    info = read_info(path)
+    plan = Plan(0, info.duration_s)
+    media = [part.pictures for part in read(info, plan, hear=False, find_scenes=True)]
+    for pictures in CHOSEN_OF_A_PART:
+        for policy in POLICIES:
+            chooser = FrameChooser(policy, pictures)
+            shown_s = [picture.at_s for part in media for picture in chooser.choose(part)]
+            seen = sum(any(a <= at_s < b for at_s in shown_s) for a, b in looks)
+            row = {
+                "policy": policy,
+                "pictures": pictures,
+                "looks_share": round(seen / len(looks), 3),
+                "pictures_a_minute": round(len(shown_s) / lasts_s * 60, 2),
+            }
+            report.say(f"  {policy}, {pictures} a part: {seen} of {len(looks)} looks shown")
+            yield row
+
+
 # --- asking ---------------------------------------------------------------------------------------
 
 
-async def _row(path: Path, asked: Sequence[Asked], model: str, minutes: float) -> dict[str, Any]:
+async def _row(
+    path: Path, asked: Sequence[Asked], model: str, minutes: float, sampler: FilePolicy
+) -> dict[str, Any]:
     async with local_server(["--model", model, "--set", "voice=none"]) as server:
         await until_ready(server.url, lambda _: None, server.check)
         with _Peak(server.pid) as peak:
-            wire = await _talked(path, server.url, asked)
+            wire, memory = await _talked(path, server.url, asked, sampler, peak)
     questions = [
         {
             "kind": each.kind,
@@ -321,17 +448,23 @@ async def _row(path: Path, asked: Sequence[Asked], model: str, minutes: float) -
         "speed": wire["speed"],
         "client_peak_bytes": wire["client_peak_bytes"],
         "server_peak_bytes": peak.bytes,
+        "memory_bytes": memory,
         "questions": questions,
     }
-    for kind in ("spoken", "shown", "when"):
+    for kind in ("spoken", "shown", "when", "written"):
         mine = [q for q in questions if q["kind"] == kind]
         row[kind], row[f"{kind}_right"] = len(mine), sum(bool(q["right"]) for q in mine)
     return row
 
 
-async def _talked(path: Path, url: str, asked: Sequence[Asked]) -> dict[str, Any]:
-    """The result of `headstart talk --ask`, in a process of its own, whose memory counts."""
+async def _talked(
+    path: Path, url: str, asked: Sequence[Asked], sampler: FilePolicy, server: _Peak
+) -> tuple[dict[str, Any], list[list[float]]]:
+    """The result of `headstart talk --ask`, in a process of its own, whose memory counts; and
+    [minute of the video, bytes of it, bytes of the server] of now and then."""
     argv = [sys.executable, "-P", "-m", "headstart", "talk", str(path), "--url", url, "--json"]
+    argv += ["--sampler", sampler]
+    memory: list[list[float]] = []
     for each in asked:
         argv += ["--ask", each.question]
     process = await asyncio.create_subprocess_exec(
@@ -342,17 +475,19 @@ async def _talked(path: Path, url: str, asked: Sequence[Asked]) -> dict[str, Any
     async for line in process.stdout:
         event = json.loads(line)
         if event["type"] == "part" and event["index"] % 5 == 4:
+            client = psutil.Process(process.pid).memory_info().rss
+            memory.append([round(event["end_s"] / 60, 1), client, server.now])
             report.say(f"  {clock(event['end_s'])}, about {event['left_s']:.0f} s left")
     if await process.wait() or event.get("type") != "result":
         raise RuntimeError(f"headstart talk ended with code {process.returncode}")
-    return event
+    return event, memory
 
 
 class _Peak:
     """The largest memory of a process and its children together, sampled each second."""
 
     def __init__(self, pid: int) -> None:
-        self.bytes = 0
+        self.bytes = self.now = 0
         self._root = psutil.Process(pid)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._sample, daemon=True)
@@ -373,6 +508,7 @@ class _Peak:
                     total += process.memory_info().rss
                 except psutil.Error:
                     continue
+            self.now = total
             self.bytes = max(self.bytes, total)
 
 

@@ -210,6 +210,11 @@ class Reading(Protocol):
     ended_ns: int
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """What is written there, once it is done."""
+        ...
+
+    @property
     def has_more(self) -> bool:
         """Whether a closer look would find more."""
         ...

@@ -3,7 +3,7 @@
 A command imports what it needs when it runs, so that `headstart --help` is fast. Commands of other
 packages (`bench`, `models`) are entry points and loaded only when they are called.
 
-May import: `engine.api`, `gateway.config`, `gateway.errors`, `gateway.server`,
+May import: `engine.api`, `gateway.config`, `gateway.errors`, `gateway.server`, `gateway.video`,
 `recordings`, `talk`, `talk.long_file`, `top`.
 Never: imports torch, or the engine beyond `headstart.engine.api`.
 

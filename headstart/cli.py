@@ -329,8 +329,11 @@ def talk(
         int, typer.Option(min=1, max=60, help="With --ask: pictures of a part, on average.")
     ] = 12,
     sampler: Annotated[
-        str, typer.Option(help="With --ask: how they are chosen: motion, changed or uniform.")
-    ] = "motion",
+        str,
+        typer.Option(
+            help="With --ask: how they are chosen: change, motion, uniform, scene, flow, sharp."
+        ),
+    ] = "change",
     notes_chars: Annotated[
         int,
         typer.Option(min=500, help="With --ask: how much of its notes the model reads at once."),
@@ -353,21 +356,21 @@ def talk(
             raise typer.BadParameter(f"--ask is about one file, got {len(files)}")
         if webrtc or speak or stay:
             raise typer.BadParameter("--ask goes with neither --webrtc, --speak nor --stay")
-        from headstart.talk.long_file import choice
-        from headstart.talk.long_file.command import WatchCommand
-        from headstart.talk.long_file.command import run as run_watch
-        from headstart.talk.long_file.watch import WatchOptions
+        from headstart.gateway.video.file_sampling import POLICIES
+        from headstart.talk.long_file.command import AskCommand
+        from headstart.talk.long_file.command import run as run_ask
+        from headstart.talk.long_file.report import AnalysisOptions
 
-        choosers = choice.choosers()
-        if sampler not in choosers:
-            raise typer.BadParameter(f"--sampler is {', '.join(choosers)}, got {sampler!r}")
-        watching = WatchOptions(
+        policy = next((name for name in POLICIES if name == sampler), None)
+        if policy is None:
+            raise typer.BadParameter(f"--sampler is {', '.join(POLICIES)}, got {sampler!r}")
+        wanted = AnalysisOptions(
             questions=tuple(ask),
             from_s=_time("--from", from_) or 0.0,
             to_s=_time("--to", to),
             part_s=part_s,
             pictures=pictures,
-            chooser=choosers[sampler],
+            sampler=policy,
             see=frames is not False,
             paced=real_time,
             model=model,
@@ -375,7 +378,7 @@ def talk(
             room_chars=notes_chars,
         )
         at_work()
-        raise typer.Exit(run_watch(WatchCommand(files[0], watching, url, as_json, arguments)))
+        raise typer.Exit(run_ask(AskCommand(files[0], wanted, url, as_json, arguments)))
     if real_time or from_ is not None or to is not None:
         raise typer.BadParameter("--from, --to and --real-time go with --ask QUESTION")
     if webrtc and fast:
@@ -467,7 +470,7 @@ def _encoder_flags(encoder: str | None, url: str | None) -> dict[str, Any]:
 
 def _time(flag: str, text: str | None) -> float | None:
     """A time that a flag was given, in s."""
-    from headstart.talk.long_file.plan import BadTime, parse_time
+    from headstart.talk.long_file.times import BadTime, parse_time
 
     try:
         return None if text is None else parse_time(text)

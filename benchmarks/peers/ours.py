@@ -11,7 +11,7 @@ from headstart.benchmarks.peers import settings
 from headstart.benchmarks.peers.clips import Clip
 from headstart.benchmarks.peers.realtime import converse
 from headstart.benchmarks.peers.score import Conversation
-from headstart.talk.client import realtime_url
+from headstart.talk.connection.address import realtime_url
 from headstart.talk.local_server import local_server, until_ready
 
 TURN_DETECTION: Mapping[str, Mapping[str, Any]] = MappingProxyType(

@@ -31,9 +31,9 @@ from headstart.benchmarks.soak.sounds import PACKET_MS, Packet
 from headstart.benchmarks.soak.tally import Tally
 from headstart.gateway.transport.webrtc import aiortc_hooks
 from headstart.gateway.transport.webrtc.channel import LABEL
-from headstart.talk.client import realtime_url
-from headstart.talk.sound import SAMPLE_RATE_HZ
-from headstart.talk.webrtc import calls_url
+from headstart.talk.connection.address import realtime_url
+from headstart.talk.connection.webrtc import calls_url
+from headstart.talk.media.audio import SAMPLE_RATE_HZ
 
 Event = dict[str, Any]
 Wanted = Callable[[Event], bool]

@@ -13,8 +13,8 @@ import av
 import numpy as np
 
 import headstart
-from headstart.talk.media import AudioPacket, JpegFrame, play, probe
-from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.media.audio import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.media.playback import AudioPacket, JpegFrame, play, probe
 
 CLIPS = Path(headstart.__file__).parent / "clips"
 PACKET_MS = 100

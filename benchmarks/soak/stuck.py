@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 
 from headstart.benchmarks.soak.sounds import noise_picture
 from headstart.benchmarks.soak.visit import DEAF_EVENTS, NOISE_SIDE_PX
-from headstart.talk.client import realtime_url
+from headstart.talk.connection.address import realtime_url
 
 
 async def main(url: str, model: str) -> None:

@@ -313,7 +313,9 @@ class Call(Message, frozen=True, tag="call"):
 
 class Finished(Message, frozen=True, tag="finished"):
     """An answer is over. `text` is all of its text, without function calls. `code` and `message`
-    give the cause if the reason is failed. `moves`: of the session, since the answer before."""
+    give the cause if the reason is failed. `moves`: of the session, since the answer before.
+    `read`: the lines that were read in each picture of an out-of-band answer's own items, in order;
+    None where nobody reads."""
 
     session: str
     generation: int
@@ -325,6 +327,7 @@ class Finished(Message, frozen=True, tag="finished"):
     code: str = ""
     message: str = ""
     moves: tuple[Move, ...] = ()
+    read: tuple[tuple[str, ...], ...] | None = None
 
 
 class Moved(Message, frozen=True, tag="moved"):

@@ -35,6 +35,7 @@ from headstart.engine.session.generation import (
 )
 from headstart.engine.session.summary import Summaries
 from headstart.engine.session.utterance import AudioBatch, Utterance
+from headstart.engine.session.writing import OwnReadings
 
 # Spans kept of one turn for its latency budget, the newest.
 MAX_TURN_SPANS = 256
@@ -77,6 +78,7 @@ class Session:
         self._rolled_back_before = 0
         self._summaries = Summaries(services, self.conversation)
         self._held_since_ns: int | None = None  # when the next answer could have begun
+        self._own_readings: tuple[int, OwnReadings] | None = None  # of the next one out of band
         self._unanswered = False  # whether words came since the last answer
         self._moves: deque[api.Move] = deque(maxlen=MAX_MOVES)  # since the last answer
         self.speculated_kept = 0
@@ -163,6 +165,8 @@ class Session:
         for answer in self.side_answers:
             answer.stream.close()
         self.conversation.writing.close()
+        if self._own_readings is not None:
+            self._own_readings[1].close()
         self.stream.close()
 
     # --- speech ----------------------------------------------------------------------------------
@@ -303,17 +307,37 @@ class Session:
         return taken
 
     def waits_for_reading(self) -> bool:
-        """Whether its next command is an answer that needs a reading under way. One out of band
-        does not see the conversation's pictures."""
+        """Whether its next command is an answer that needs a reading under way: one out of band of
+        its own pictures, another one of the conversation's."""
         command = self.commands.next
-        in_band = isinstance(command, api.Respond) and command.items is None
-        if not in_band or self.commands.has_audio:
+        if not isinstance(command, api.Respond) or self.commands.has_audio:
             self._held_since_ns = None
             return False
         now_ns = self._clock()
         if self._held_since_ns is None:
             self._held_since_ns = now_ns
-        return self.conversation.writing.holds_up(now_ns - self._held_since_ns)
+        waited_ns = now_ns - self._held_since_ns
+        if command.items is None:
+            return self.conversation.writing.holds_up(waited_ns)
+        own = self._readings_of(command)
+        return own is not None and own.holds_up(waited_ns)
+
+    def _readings_of(self, command: api.Respond) -> OwnReadings | None:
+        """Of an answer out of band, begun if they are not; None where there is nothing to read."""
+        if self._own_readings is not None:
+            generation, held = self._own_readings
+            if generation == command.generation:
+                return held
+            held.close()  # of one that was cancelled
+            self._own_readings = None
+        reader, items = self._services.reader, command.items or ()
+        shown = any(isinstance(part, api.Image) for item in items for part in item.parts)
+        if reader is None or not shown:
+            return None
+        name = f"{self.name}/{command.generation}"
+        found = OwnReadings(reader, name, self.stream.share_domain, items)
+        self._own_readings = command.generation, found
+        return found
 
     # --- the stream ------------------------------------------------------------------------------
 
@@ -475,8 +499,15 @@ class Session:
         stream = self._new_stream(f"{self.name}/{command.generation}")
         stream.share_within(self.stream.share_domain, self.stream.place)
         own = command.instructions, command.tools, command.sampling.max_tokens
-        prompt = self.conversation.out_of_band_prompt(command.items, stream, *own)
+        readings = self._readings_of(command)
+        items = command.items if readings is None else readings.noted_items()
+        prompt = self.conversation.out_of_band_prompt(items, stream, *own)
         answer = self._new_answer(stream, prompt, command)
+        if readings is not None:
+            answer.read = readings.lines()
+            answer.spans += readings.spans()
+            readings.close()
+            self._own_readings = None
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
         answer.sync_stream()
@@ -530,6 +561,7 @@ class Session:
                 code=answer.code,
                 message=answer.message,
                 moves=tuple(self._moves),
+                read=answer.read,
             )
         )
         self._moves.clear()

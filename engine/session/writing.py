@@ -5,10 +5,13 @@ A frame is read while the conversation goes on, and the note on it comes behind 
 meanwhile. A short note will do until somebody asks about what is written; then the model gets a
 longer one, and small print is read from the same picture more closely. An answer waits only for a
 reading that it needs: of a picture sent with the question, or of what the question is about.
+
+An answer out of band has the pictures of its own items read (`OwnReadings`), and waits as long.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headstart.engine import api
@@ -135,3 +138,72 @@ class Writing:
     def _tell(self, reading: Reading, *, whole: bool) -> str:
         self._told, self._told_text = reading, reading.note(whole=whole)
         return self._told_text
+
+
+class OwnReadings:
+    """The readings of the pictures in an out-of-band answer's own `items`, for its stream."""
+
+    def __init__(
+        self, reader: PictureReader, stream: str, domain: bytes, items: Sequence[api.Item]
+    ) -> None:
+        self._reader, self._stream, self._domain = reader, stream, domain
+        self._items = items
+        parts = [part for item in items for part in item.parts]
+        text = " ".join(part.text for part in parts if isinstance(part, api.Text))
+        self._look = reader.look_for(text)
+        pictures = (part for part in parts if isinstance(part, api.Image))
+        self._glances = [reader.begin(p, stream, domain, None, live=False) for p in pictures]
+        self._closer: dict[int, Reading | None] = {}
+
+    def holds_up(self, waited_ns: int) -> bool:
+        """Whether the answer, which has waited for so long, should go on waiting."""
+        self._look_closer()
+        found = [*self._glances, *self._closer.values()]
+        is_reading = any(reading is not None and not reading.done for reading in found)
+        limit_ns = WAIT_UNASKED_NS if self._look is Look.GLANCE else WAIT_NS
+        return is_reading and waited_ns < limit_ns
+
+    def _look_closer(self) -> None:
+        if self._look is Look.GLANCE:
+            return
+        for number, reading in enumerate(self._glances):
+            if reading is None or number in self._closer:
+                continue
+            if self._look is Look.CLOSELY or (reading.done and reading.has_more):
+                self._closer[number] = self._reader.begin_closer(reading, self._domain)
+
+    def noted_items(self) -> tuple[api.Item, ...]:
+        """The items with a note behind each picture in which something was read."""
+        whole = self._look is not Look.GLANCE
+        best = iter(self._best())
+        noted = []
+        for item in self._items:
+            parts: list[api.Part] = []
+            for part in item.parts:
+                parts.append(part)
+                reading = next(best) if isinstance(part, api.Image) else None
+                if reading is not None and (note := reading.note(whole=whole)):
+                    parts.append(api.Text(note))
+            noted.append(api.Item(item.item_id, item.role, tuple(parts)))
+        return tuple(noted)
+
+    def lines(self) -> tuple[tuple[str, ...], ...]:
+        """What is written in each picture, in order; nothing of one that is not read yet."""
+        return tuple(() if reading is None else reading.lines for reading in self._best())
+
+    def spans(self) -> list[api.Span]:
+        """When they were read."""
+        found = (r for r in (*self._glances, *self._closer.values()) if r is not None and r.done)
+        return [api.Span("read", r.began_ns, r.ended_ns) for r in found if r.ended_ns > r.began_ns]
+
+    def close(self) -> None:
+        """Drop what is not read yet."""
+        self._reader.forget(self._stream)
+
+    def _best(self) -> list[Reading | None]:
+        """Of each picture the closer reading, if it is done; else the glance, if that is."""
+        found = []
+        for number, glance in enumerate(self._glances):
+            both = (self._closer.get(number), glance)
+            found.append(next((r for r in both if r is not None and r.done), None))
+        return found

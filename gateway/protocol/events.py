@@ -7,7 +7,7 @@ built. Events named `gateway.*` are ours: send them only to sessions that listed
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -380,6 +380,12 @@ class Events:
             since_kept_ms=since_kept_ms,
             rung=rung,
         )
+
+    def pictures_read(self, response_id: str, pictures: Sequence[Sequence[str]]) -> Json:
+        """What was read in the pictures of an out-of-band response's own input, in order: the lines
+        that are written in each. Comes before `response.done`."""
+        lines = [{"lines": list(picture)} for picture in pictures]
+        return self._event("gateway.pictures.read", response_id=response_id, pictures=lines)
 
     def voice_status(self, status: str, voice: str, message: str) -> Json:
         """Whether answers can be spoken (`status` "ready") and if not, why not."""

@@ -19,7 +19,16 @@ from openai.types.realtime import (
 from pydantic import BaseModel
 
 GatewayEventName = Literal[
-    "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption", "turn", "frames"
+    "latency",
+    "chunks",
+    "hearing",
+    "endpoint",
+    "engine",
+    "voice",
+    "interruption",
+    "turn",
+    "frames",
+    "pictures",
 ]
 Interruption = Literal["words", "speech"]
 Endpointing = Literal["fixed", "adaptive", "semantic", "eager"]

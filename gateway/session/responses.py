@@ -378,6 +378,10 @@ class ResponseManager:
     def _conclude(self, running: ActiveResponse, event: api.Finished) -> None:
         ending = ending_of(event, running.response.cancel_reason)
         running.outcome = event
+        if event.read is not None and running.announced:
+            response_id = running.response.facts.response_id
+            read = self._context.events.pictures_read(response_id, event.read)
+            self._context.send_ours("pictures", read)
         self._end(running, ending)
         self._context.metrics.turn_finished(event.reason.value, event.usage)
 

@@ -4,7 +4,7 @@ They read the scores of decoded frames (`headstart.gateway.video.scores`) and st
 that limits the rate (`sampling.Every`): that one skips frames by time, undecoded; these look at the
 frames that come once the next one is due, until one is kept. The middle, the last and the sharpest
 frame of a stretch that is not over are not known yet, so each has a causal stand-in; in a file they
-are exact (`segments`).
+are exact (`file_sampling`).
 
 """
 

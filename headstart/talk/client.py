@@ -10,21 +10,27 @@ import asyncio
 import base64
 import contextlib
 import functools
-import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit, urlunsplit
 
 from headstart.client_key import NO_KEY
-from headstart.gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
-from headstart.gateway.runtime import tasks
-from headstart.talk.comeback import ResumingConnection, Track, lasting
-from headstart.talk.dialog import Dialog, Event, Turn
-from headstart.talk.media import AudioPacket, JpegFrame, MediaFile, pcm_ms, play, probe, silence
-from headstart.talk.socket import open_socket
+from headstart.talk.connection.address import realtime_url
+from headstart.talk.connection.resumption import Open, ResumableConnection, Track, resumable
+from headstart.talk.connection.session import ClientSession, Event
+from headstart.talk.connection.websocket import open_socket
+from headstart.talk.dialog import Dialog, Turn
+from headstart.talk.media.playback import (
+    AudioPacket,
+    JpegFrame,
+    MediaFile,
+    pcm_ms,
+    play,
+    probe,
+    silence,
+)
 
 DEFAULT_PACKET_MS = 40
 SILENCE_MS_MIN = 1000
@@ -66,6 +72,9 @@ class TalkObserver:
     def turn_began(self, clip: MediaFile, turn: Turn) -> None:
         """A file is about to be sent."""
 
+    def remark(self, sentence: str) -> None:
+        """Something is wrong with the file, which showed when it was played."""
+
     def progress(self, sent_ms: float) -> None:
         """This much of it has been sent."""
 
@@ -80,48 +89,35 @@ async def talk(
     files: Sequence[Path],
     url: str,
     options: TalkOptions | None = None,
-    watcher: TalkObserver | None = None,
+    observer: TalkObserver | None = None,
 ) -> Dialog:
     """Play `files` to the server at `url` (http, https, ws or wss; with or without a path), one
     turn each. Returns the whole dialog. Raises `TalkError`s; a failed response does not raise: see
     `Turn.last_answer.status`."""
-    options, watcher = options or TalkOptions(), watcher or TalkObserver()
+    options, observer = options or TalkOptions(), observer or TalkObserver()
     clips = [await asyncio.to_thread(probe, path) for path in files]
-    async with _connected(realtime_url(url, options.model), options, watcher) as (line, track):
-        talker = _Talker(line, track, options, watcher)
-        async with talker.listening():
+    address = realtime_url(url, options.model)
+    async with _connected(address, options, observer) as (connection, track):
+        talker = _Talker(connection, track, options, observer)
+        async with talker.session.listening():
             await talker.agree()
             for clip in clips:
                 await talker.take_turn(clip)
     return talker.dialog
 
 
-def realtime_url(url: str, model: str | None) -> str:
-    """The WebSocket URL for what the user typed. Raises `ServerUnreachable`."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
-    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
-    if scheme is None or not parts.netloc:
-        raise ServerUnreachable(f"{url!r} is no server's address: expected http://HOST:PORT")
-    path = parts.path.rstrip("/")
-    if not path.endswith("/realtime"):
-        path += "/realtime" if path.endswith("/v1") else "/v1/realtime"
-    query = parts.query or f"model={quote(model or 'default')}"
-    return urlunsplit((scheme, parts.netloc, path, query, ""))
-
-
 @contextlib.asynccontextmanager
 async def _connected(
-    url: str, options: TalkOptions, watcher: TalkObserver
-) -> AsyncIterator[tuple[ResumingConnection, Track | None]]:
+    url: str, options: TalkOptions, observer: TalkObserver
+) -> AsyncIterator[tuple[ResumableConnection, Track | None]]:
     if options.webrtc:
-        from headstart.talk.webrtc import call  # aiortc takes half a second to import
+        from headstart.talk.connection.webrtc import call  # aiortc takes half a second to import
 
-        async with lasting(lambda ticket: call(url, options.api_key, ticket), watcher.lost) as line:
-            yield line, line
+        dial: Open = functools.partial(call, url, options.api_key)
     else:
         dial = functools.partial(open_socket, url, options.api_key)
-        async with lasting(dial, watcher.lost) as line:
-            yield line, None
+    async with resumable(dial, observer.lost) as connection:
+        yield connection, connection if options.webrtc else None
 
 
 class _Talker:
@@ -129,134 +125,50 @@ class _Talker:
 
     def __init__(
         self,
-        line: ResumingConnection,
+        connection: ResumableConnection,
         track: Track | None,
         options: TalkOptions,
-        watcher: TalkObserver,
+        observer: TalkObserver,
     ) -> None:
         self.dialog = Dialog()
-        self._line = line
+        self.session = ClientSession(
+            connection,
+            self._receive,
+            QUIET_WAIT_S,
+            lambda event: observer.event(event, self.dialog),
+        )
         self._track = track
         self._options = options
-        self._watcher = watcher
-        self._changed = asyncio.Condition()
-        self._ended: Exception | None = None
-        self._last_kind = ""  # of the server's last event
+        self._observer = observer
         self._extensions = options.extensions
         self._sounds_until_s = 0.0  # when the answers' sound ends, if it is played as it comes
 
     # --- receiving -------------------------------------------------------------------------------
 
-    @contextlib.asynccontextmanager
-    async def listening(self) -> AsyncIterator[None]:
-        task = tasks.awaited(self._listen(), "listen")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _listen(self) -> None:
-        """Process events. If this ends, the talk ends at once: otherwise an unprocessed response
-        would look like a missing one."""
-        try:
-            async for message in self._line:
-                event = self._take_in(message)
-                self._watcher.event(event, self.dialog)
-                async with self._changed:
-                    self._changed.notify_all()
-        except Exception as error:
-            self._ended = error
-            self._line.end(error)
-        async with self._changed:
-            self._changed.notify_all()
-
-    def _take_in(self, message: str | bytes) -> Event:
-        try:
-            event: Event = json.loads(message)
-            self.dialog.receive(event)
-            self._last_kind = event["type"]
-            if event["type"] == "response.output_audio.delta":
-                now_s = asyncio.get_running_loop().time()
-                lasts_s = pcm_ms(len(base64.b64decode(event["delta"]))) / 1000
-                self._sounds_until_s = max(self._sounds_until_s, now_s) + lasts_s
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise ServerFailed(f"the server broke the protocol: {error!r}") from error
-        return event
-
-    async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for `condition` while events arrive; `QUIET_WAIT_S` without any is a failure."""
-        async with self._changed:
-            while not condition():
-                if self._ended is not None:
-                    raise self._ended
-                try:
-                    await asyncio.wait_for(self._changed.wait(), QUIET_WAIT_S)
-                except TimeoutError as error:
-                    raise ServerFailed(
-                        f"the server sent nothing for {QUIET_WAIT_S:.0f} s; still owed: {what}; "
-                        f"the last that came: {self._last_kind or 'nothing'}"
-                    ) from error
+    def _receive(self, event: Event) -> None:
+        self.dialog.receive(event)
+        if event["type"] == "response.output_audio.delta":
+            now_s = asyncio.get_running_loop().time()
+            lasts_s = pcm_ms(len(base64.b64decode(event["delta"]))) / 1000
+            self._sounds_until_s = max(self._sounds_until_s, now_s) + lasts_s
 
     # --- sending ---------------------------------------------------------------------------------
 
-    async def _send(self, kind: str, **fields: Any) -> int:
-        """Send one event; returns what `ResumingConnection.send` returns."""
-        return await self._line.send(json.dumps({"type": kind, **fields}))
-
-    async def _ask(self, what: str, came: Callable[[], int], kind: str, **fields: Any) -> None:
-        """Send an event until its reply, `what`, has arrived: until `came` counts more.
-
-        A request sent just before a connection is lost may be lost with it. A server replies to
-        each of these at once, and a resumed client gets all missed events before `resumed`. So if
-        the reply is not there by then, the server never got the request.
-        """
-        before = came()
-        while came() == before:
-            sent_over = await self._send(kind, **fields)
-            await self._until(self._more_or_lost(came, before, sent_over), what)
-
-    def _more_or_lost(
-        self, came: Callable[[], int], before: int, sent_over: int
-    ) -> Callable[[], bool]:
-        return lambda: came() > before or self.dialog.comebacks > sent_over
-
     async def agree(self) -> None:
         """Configure the session: output, transcripts, our own events if available."""
-        await self._until(lambda: bool(self.dialog.session), "session.created")
-        await self._configure()
-        if self.dialog.errors and self._extensions:
-            # A server that does not know our key has refused the whole update.
-            self.dialog.errors.clear()
-            self._extensions = False
-            await self._configure()
-        if self.dialog.errors:
-            raise ServerRefused(
-                f"the server refuses the session's settings: {self.dialog.errors[0]['message']}"
-            )
-
-    async def _configure(self) -> None:
-        session: dict[str, Any] = {
+        settings: Event = {
             "type": "realtime",
             "output_modalities": ["audio" if self._options.speak else "text"],
             "audio": {"input": {"transcription": {"model": "whisper-1"}}},
         }
-        if self._extensions:
-            session["gateway"] = {
-                "events": EXTENSION_EVENTS,
-                "endpointing": "eager",
-                "resume": True,
-            }
-        await self._ask(
-            "session.updated",
-            lambda: self.dialog.barriers + len(self.dialog.errors),
-            "session.update",
-            session=session,
-        )
+        ours: Event = {"events": EXTENSION_EVENTS, "endpointing": "eager", "resume": True}
+        wanted = ours if self._options.extensions else None
+        self._extensions = await self.session.configure(settings, wanted)
+        self.dialog.errors.clear()  # that our extensions are not known is no fault of the talk
 
     async def take_turn(self, clip: MediaFile) -> None:
         turn = self.dialog.begin(str(clip.path), reports=self._extensions)
-        self._watcher.turn_began(clip, turn)
+        self._observer.turn_began(clip, turn)
         frames = clip.has_video if self._options.frames is None else self._options.frames
         # A track is paced by itself.
         if len(self.dialog.turns) > 1 and self._extensions:
@@ -267,15 +179,17 @@ class _Talker:
         sent_ms = 0.0
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
             sent_ms = await self._send_part(part, pace, sent_ms)
+        for remark in parts.remarks:
+            self._observer.remark(remark)
         await self._end_turn(turn, pace, sent_ms)
-        await self._until(lambda: turn.settled, "the answer")
+        await self.session.until(lambda: turn.settled, "the answer")
         await self._played(turn)
-        self._watcher.turn_ended(turn)
+        self._observer.turn_ended(turn)
 
     async def _played(self, turn: Turn) -> None:
         """Wait until a spoken answer is over: on a call the server plays it."""
         if self._track is not None:
-            await self._until(lambda: not turn.sounds, "the end of the answer's sound")
+            await self.session.until(lambda: not turn.sounds, "the end of the answer's sound")
         else:
             now_s = asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.0, self._sounds_until_s - now_s))
@@ -289,16 +203,16 @@ class _Talker:
         if isinstance(part, AudioPacket):
             captured_ms = await pace.until(part.end_ms)
             await self._append(part.pcm, captured_ms)
-            self._watcher.progress(part.end_ms)
+            self._observer.progress(part.end_ms)
             return part.end_ms
         await pace.until(part.start_ms)
         image = "data:image/jpeg;base64," + base64.b64encode(part.jpeg).decode()
         if self._extensions:
-            await self._send("input_image_buffer.append", image=image)
+            await self.session.send("input_image_buffer.append", image=image)
         else:
             content = [{"type": "input_image", "image_url": image}]
             item = {"type": "message", "role": "user", "content": content}
-            await self._send("conversation.item.create", item=item)
+            await self.session.send("conversation.item.create", item=item)
         return sent_ms
 
     async def _append(self, pcm: bytes, captured_ms: float | None) -> None:
@@ -308,7 +222,7 @@ class _Talker:
         fields: dict[str, Any] = {"audio": base64.b64encode(pcm).decode()}
         if captured_ms is not None and self._extensions:
             fields["captured_at_ms"] = captured_ms
-        await self._send("input_audio_buffer.append", **fields)
+        await self.session.send("input_audio_buffer.append", **fields)
 
     async def _end_turn(self, turn: Turn, pace: _Pacer, sent_ms: float) -> None:
         """Send silence until the server ends the turn by itself, or commit if it does not.
@@ -317,12 +231,12 @@ class _Talker:
         processed everything before it, whatever its speed.
 
         """
-        detection = self.dialog.session["audio"]["input"].get("turn_detection")
+        detection = self.session.settings["audio"]["input"].get("turn_detection")
         if detection is None:  # push-to-talk
             await self._commit(turn)
-            await self._ask(
+            await self.session.request(
                 "response.created",
-                lambda: len(turn.answers) + len(self.dialog.errors),
+                lambda: len(turn.answers) + len(self.session.errors),
                 "response.create",
             )
             await self._barrier()
@@ -338,11 +252,10 @@ class _Talker:
         turn.all_sent = True
 
     async def _commit(self, turn: Turn) -> None:
-        if self._track is not None:  # audio and events are not ordered with each other
-            await self._track.drained()
-        await self._ask(
+        await self._drain()
+        await self.session.request(
             "input_audio_buffer.committed",
-            lambda: turn.committed + len(self.dialog.errors),
+            lambda: turn.committed + len(self.session.errors),
             "input_audio_buffer.commit",
         )
 
@@ -356,14 +269,12 @@ class _Talker:
         return sent_ms
 
     async def _barrier(self) -> None:
+        await self._drain()
+        await self.session.barrier("realtime")
+
+    async def _drain(self) -> None:
         if self._track is not None:  # audio and events are not ordered with each other
             await self._track.drained()
-        await self._ask(
-            "session.updated",
-            lambda: self.dialog.barriers,
-            "session.update",
-            session={"type": "realtime"},
-        )
 
 
 class _Pacer:

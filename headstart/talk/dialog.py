@@ -168,12 +168,6 @@ class Dialog:
 
     def __init__(self) -> None:
         self.session: dict[str, Any] = {}
-        self.updated = False
-        """`session.updated` has confirmed our settings."""
-        self.barriers = 0
-        """How many `session.updated`s have arrived."""
-        self.comebacks = 0
-        """How often the session was resumed over another connection."""
         self.errors: list[dict[str, Any]] = []
         self.engine: Event | None = None
         self.turns: list[Turn] = []
@@ -189,14 +183,8 @@ class Dialog:
     def receive(self, event: Event) -> None:
         """Process one server event; unknown ones are ignored."""
         match event.get("type"):
-            case "session.created":
+            case "session.created" | "session.updated" | "gateway.session.resumed":
                 self.session = event["session"]
-            case "session.updated":
-                self.session = event["session"]
-                self.barriers += 1
-            case "gateway.session.resumed":
-                self.session = event["session"]
-                self.comebacks += 1
             case "error":
                 self.errors.append(event["error"])
             case "gateway.engine.status":

@@ -18,7 +18,7 @@ from headstart.client_key import NO_KEY
 from headstart.gateway.errors import ServerFailed, ServerUnreachable, TalkError
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.child_process import die_with_parent
-from headstart.talk.refusals import KEY_FAULT, UNAUTHORISED, error_code, refused_key
+from headstart.talk.connection.refusals import KEY_FAULT, UNAUTHORISED, error_code, refused_key
 
 Status = dict[str, Any]
 

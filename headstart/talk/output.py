@@ -13,10 +13,10 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.talk.client import TalkObserver
+from headstart.talk.dashboard_link import turn_link
 from headstart.talk.dialog import Dialog, Event, Turn
-from headstart.talk.links import turn_link
 from headstart.talk.local_server import Status
-from headstart.talk.media import MediaFile
+from headstart.talk.media.playback import MediaFile
 
 BAR_CELLS = 36
 STAGE_STYLES = {
@@ -52,6 +52,9 @@ class Output(TalkObserver):
         """Remarks about the file are printed on stderr, too."""
         for remark in clip.remarks:
             print(remark, file=sys.stderr, flush=True)
+
+    def remark(self, sentence: str) -> None:
+        print(sentence, file=sys.stderr, flush=True)
 
     def starting(self) -> None:
         """A server is being started."""
@@ -138,6 +141,9 @@ class PrettyOutput(Output):
         for remark in clip.remarks:
             self._console.print(Text(printable(remark), style="yellow"))
         self._refresh()
+
+    def remark(self, sentence: str) -> None:
+        self._console.print(Text(printable(sentence), style="yellow"))
 
     def progress(self, sent_ms: float) -> None:
         self._sent_ms = sent_ms

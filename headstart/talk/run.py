@@ -12,10 +12,10 @@ from pathlib import Path
 from headstart.gateway.errors import ServerFailed, ServerUnreachable
 from headstart.gateway.runtime import tasks
 from headstart.talk.client import TalkOptions, talk
+from headstart.talk.dashboard_link import turn_link
 from headstart.talk.dialog import Dialog
-from headstart.talk.links import turn_link
 from headstart.talk.local_server import LocalServer, local_server, until_ready
-from headstart.talk.media import probe
+from headstart.talk.media.playback import probe
 from headstart.talk.output import JsonOutput, Output, PrettyOutput
 
 EXIT_ANSWER_FAILED = 1

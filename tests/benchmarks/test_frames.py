@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headstart.benchmarks import frames, frames_picture
-from headstart.gateway.video.segments import POLICIES
+from headstart.gateway.video.file_sampling import POLICIES
 
 
 def test_every_policy_chooses_from_a_real_video() -> None:

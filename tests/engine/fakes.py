@@ -222,6 +222,12 @@ class FakeMemory:
         pass
 
 
+def as_text(tokens: Sequence[int]) -> str:
+    """Tokens, the template's pieces as letters."""
+    names = {SYSTEM: "<S>", USER: "<U>", USER_END: "</U>", ASSISTANT: "<A>", END: "</>"}
+    return "".join(names.get(t, chr(t) if t < 256 else "#") for t in tokens)
+
+
 class Bench:
     """An engine over the fakes, with virtual time and all its events."""
 
@@ -335,7 +341,5 @@ class Bench:
         return event
 
     def stream_text(self, name: str = "s") -> str:
-        """What the KV stream of a session reads, the template's pieces as letters."""
-        names = {SYSTEM: "<S>", USER: "<U>", USER_END: "</U>", ASSISTANT: "<A>", END: "</>"}
-        tokens = self.engine.sessions[name].stream.tokens
-        return "".join(names.get(t, chr(t) if t < 256 else "#") for t in tokens)
+        """What the KV stream of a session reads."""
+        return as_text(self.engine.sessions[name].stream.tokens)

@@ -11,7 +11,7 @@ import pytest
 from headstart.engine import api
 from headstart.engine.interfaces import Look
 from headstart.engine.session.writing import WAIT_NS, WAIT_UNASKED_NS
-from tests.engine.fakes import WORD_SAMPLES, Bench
+from tests.engine.fakes import WORD_SAMPLES, Bench, as_text
 
 GREEDY = api.Sampling(repetition_penalty=1.0)
 
@@ -33,6 +33,10 @@ class FakeReading:
         if self.letter.islower():  # small print, and little of it
             return f"[{self.letter}]" if closely else ""
         return f"[{self.letter * (1 + whole + 2 * closely)}]"
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return () if self.letter == "-" else (self.letter,)
 
     def same_as(self, other: Any) -> bool:
         return isinstance(other, FakeReading) and other.letter == self.letter
@@ -74,13 +78,14 @@ class FakeReader:
             reading.done = True
         self.ready.clear()
 
-    def finish(self) -> None:
+    def finish(self, *, run: bool = True) -> None:
         """All that was begun is read, in 5 us each."""
         for reading in self.begun:
             reading.ended_ns = reading.began_ns + 5_000
         self.ready += self.begun
         self.begun.clear()
-        self.bench.run()
+        if run:
+            self.bench.run()
 
     def forget(self, owner: str) -> None:
         self.forgotten.append(owner)
@@ -325,6 +330,76 @@ def test_an_answer_out_of_band_does_not_wait(bench: Bench, reader: FakeReader) -
     bench.tell(api.Respond("s", 1, "a1", GREEDY, items=items))
     bench.run()
     assert answered(bench) == 1
+    assert bench.finished(1).read is None
+
+
+def ask_beside(bench: Bench, text: str, *parts: api.Part, number: int = -1) -> None:
+    """An answer out of band to pictures of its own."""
+    items = (api.Item("i", api.Role.USER, (*parts, api.Text(text))),)
+    bench.tell(api.Respond("s", number, f"a{number}", GREEDY, items=items))
+    bench.run()
+
+
+def prompt_beside(bench: Bench, reader: FakeReader) -> str:
+    """What the answer reads when all that was begun is read."""
+    reader.finish(run=False)
+    while not (asides := bench.engine.sessions["s"].side_answers):
+        assert bench.engine.step()
+    tokens = asides[0].stream.tokens[: len(asides[0].prompt.ids)]
+    bench.run()
+    return as_text(tokens)
+
+
+def test_an_answer_out_of_band_has_its_own_pictures_read(bench: Bench, reader: FakeReader) -> None:
+    """It waits for them; each note is behind its picture, and the words are reported."""
+    ask_beside(bench, " what does it say", picture(1, "A"), picture(2, "-"), picture(3, "B"))
+    assert answered(bench) == 0
+    assert bench.engine.awaits_reading
+    assert prompt_beside(bench, reader) == "<S>Hi</><U>#[AA]##[BB] what does it say</U><A>"
+    assert bench.finished(-1).read == (("A",), (), ("B",))
+    assert reader.forgotten == ["s/-1"]
+
+
+@pytest.mark.parametrize(("text", "writing"), [("the small print", "A"), ("what does it say", "M")])
+def test_a_closer_look_out_of_band(
+    bench: Bench, reader: FakeReader, text: str, writing: str
+) -> None:
+    """For small print, or where a glance has not read all."""
+    ask_beside(bench, text, picture(1, writing))
+    if writing == "M":
+        reader.finish()
+        assert answered(bench) == 0
+    assert f"#[{writing * 4}]{text}" in prompt_beside(bench, reader)
+
+
+@pytest.mark.parametrize(
+    ("text", "wait_ns"), [("what does it say", WAIT_NS), ("here", WAIT_UNASKED_NS)]
+)
+def test_an_answer_out_of_band_waits_for_so_long(
+    bench: Bench, reader: FakeReader, text: str, wait_ns: int
+) -> None:
+    """Then it begins without what was not read."""
+    ask_beside(bench, text, picture(1, "A"))
+    bench.now_ns += wait_ns - 100_000
+    bench.run()
+    assert answered(bench) == 0
+    bench.now_ns += 200_000
+    bench.run()
+    assert bench.finished(-1).read == ((),)
+
+
+def test_an_answer_out_of_band_that_waits_can_be_cancelled(
+    bench: Bench, reader: FakeReader
+) -> None:
+    """Its pictures are not read to their end once another one comes."""
+    ask_beside(bench, "what does it say", picture(1, "A"))
+    bench.tell(api.Cancel("s", -1))
+    bench.run()
+    assert bench.finished(-1).reason is api.FinishReason.CANCELLED
+    ask_beside(bench, "what does it say", picture(2, "B"), number=-2)
+    assert reader.forgotten == ["s/-1"]
+    reader.finish()
+    assert bench.finished(-2).read == (("B",),)
 
 
 def test_an_answer_that_waits_can_be_cancelled(bench: Bench, reader: FakeReader) -> None:

@@ -74,6 +74,10 @@ class PictureReading:
         return notes.note(self.written, whole=whole)
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(self.written.lines)
+
+    @property
     def has_more(self) -> bool:
         return self.written.more > 0
 

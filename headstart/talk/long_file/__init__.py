@@ -1,17 +1,21 @@
 """`headstart talk FILE --ask QUESTION`: questions about a recording of any length.
 
-    file ─▶ facts ─▶ plan ─▶ reader: parts of 30 s ─▶ transcription ─▶ model: a summary
-                             pictures, sound               each part's notes ─▶ answer
+    file ─▶ file_info ─▶ parts ─▶ reader ─▶ transcription: what is said ─┬─▶ notes ─▶ answers
+            (header)     (30 s)     └─ frame_choice ─▶ out_of_band: what is shown
 
-`facts` reads a file's header, `plan` cuts it into parts, `reader` decodes one part at a time with
-`picture` (upright, progressive, standard range) and `choice` (which pictures of a part are shown).
-`link` is one connection, `retried_session` a session over it, `transcription` what is said,
-`out_of_band` the model's answers, `notes` what is known (no I/O), `wording` what the model is told,
-`watch` the loop, `output` and `command` the rest. Everything goes
-over the Realtime protocol: the server does not know of the file.
+- The file: `file_info` reads its header, `parts` cuts it, `reader` decodes one part at a time with
+  `audio_reader` and `video_reader`; `damage` is what they cannot decode. `frame_choice` says which
+  pictures are shown, `likeness` which look alike.
+- The server: `transcription` and `out_of_band` are the two kinds of sessions that are used,
+  `retried_session` opens one again that is lost. `prompts` is what the model is told.
+- What is known: `notes` of each part, `retrieval` of those that a question needs, `report` of all.
+- `analysis` is the loop over the parts, `question_answering` what follows; `command` and `output`
+  are the user's side, `times` how people write times.
+
+Everything goes over the Realtime protocol: the server does not know of the file.
 
 May import: `client_key`, `gateway.errors`, `gateway.protocol`, `gateway.runtime`, `gateway.video`,
-`talk`.
+`talk`, `talk.connection`, `talk.media`.
 Never: uses a server's objects. It knows a server only by its URL.
 
 """

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from headstart.gateway.errors import ServerFailed, ServerUnreachable
 from headstart.talk.local_server import local_server, until_ready
-from headstart.talk.long_file.facts import look, within
-from headstart.talk.long_file.output import JsonWatchOutput, PrettyWatchOutput, WatchOutput
-from headstart.talk.long_file.watch import Report, Stop, WatchOptions, watch
+from headstart.talk.long_file.analysis import analyse
+from headstart.talk.long_file.file_info import read_info, within
+from headstart.talk.long_file.output import AskOutput, JsonAskOutput, PrettyAskOutput
+from headstart.talk.long_file.report import AnalysisOptions, Report, Stop
 
 EXIT_ANSWER_FAILED = 1
 EXIT_SERVER_AWAY = 2
@@ -27,19 +28,19 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 
 @dataclass(frozen=True)
-class WatchCommand:
+class AskCommand:
     """`url` None: start a server of our own with `server_arguments`."""
 
     file: Path
-    options: WatchOptions = field(default_factory=WatchOptions)
+    options: AnalysisOptions = field(default_factory=AnalysisOptions)
     url: str | None = None
     as_json: bool = False
     server_arguments: Sequence[str] = ()
 
 
-def run(command: WatchCommand, output: WatchOutput | None = None) -> int:
+def run(command: AskCommand, output: AskOutput | None = None) -> int:
     """Run it. Returns the exit code. Raises `TalkError`s."""
-    shown = output or (JsonWatchOutput() if command.as_json else PrettyWatchOutput())
+    shown = output or (JsonAskOutput() if command.as_json else PrettyAskOutput())
     try:
         report = asyncio.run(_run(command, shown))
     finally:
@@ -53,13 +54,15 @@ def run(command: WatchCommand, output: WatchOutput | None = None) -> int:
     return EXIT_ANSWER_FAILED if failed else 0
 
 
-async def _run(command: WatchCommand, output: WatchOutput) -> Report:
+async def _run(command: AskCommand, output: AskOutput) -> Report:
     options = command.options
-    facts = await asyncio.to_thread(look, command.file)  # before a server is started or contacted
-    within(facts, options.from_s, options.to_s)
+    info = await asyncio.to_thread(
+        read_info, command.file
+    )  # before a server is started or contacted
+    within(info, options.from_s, options.to_s)
     if command.url is not None:
         await until_ready(command.url, output.status, api_key=options.api_key)
-        return await _watched(command, command.url, output)
+        return await _analysed(command, command.url, output)
     arguments = list(command.server_arguments)
     if options.model is not None:
         arguments += ["--model", options.model]
@@ -67,15 +70,15 @@ async def _run(command: WatchCommand, output: WatchOutput) -> Report:
     async with local_server(arguments) as server:
         try:
             await until_ready(server.url, output.status, server.check, options.api_key)
-            return await _watched(command, server.url, output)
+            return await _analysed(command, server.url, output)
         except (ServerUnreachable, ServerFailed) as error:
             raise await server.explain(error) from error
 
 
-async def _watched(command: WatchCommand, url: str, output: WatchOutput) -> Report:
+async def _analysed(command: AskCommand, url: str, output: AskOutput) -> Report:
     stop = Stop()
     with _stopped_by_interrupt(stop):
-        return await watch(command.file, url, command.options, output, stop)
+        return await analyse(command.file, url, command.options, output, stop)
 
 
 @contextlib.contextmanager

@@ -1,64 +1,46 @@
-"""What is known of a recording: a note of each part, and which of them a question needs. No I/O.
-
-A question is answered from as many notes as a model reads at once (`room_chars`). When there are
-more, the likeliest are taken whole: those whose words are rare elsewhere and occur in the question
-(BM25, Robertson and Zaragoza 2009), those at a time it names, and the beginning or the end if it
-names that; the others are left to digests, notes of many parts in one.
-
-"""
+"""What is known of a recording: a note of each part, and digests of several. No I/O."""
 
 from __future__ import annotations
 
-import math
-import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headstart.talk.long_file.link import Event
-from headstart.talk.long_file.plan import Part, clock
+from headstart.talk.connection.session import Event
+from headstart.talk.long_file.parts import Part
+from headstart.talk.long_file.times import clock
 from headstart.talk.long_file.transcription import Line
-
-K1, B = 1.2, 0.5
-NAMED_BONUS = 100.0
-"""Of a part at a time that the question names: before all others."""
-FEW = 3
-"""Notes that a model gets which is confused by more."""
-_WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
-_CLOCK = re.compile(r"\b(?:(\d+):)?(\d{1,2}):(\d{2})\b")
-_MINUTE = re.compile(
-    r"\b(?:minutes?|min)\s+(\d+)\b|\b(\d+)(?:st|nd|rd|th)?[\s-]+(?:minutes?|min)\b"
-)
-_SECOND = re.compile(r"\b(\d+)(?:st|nd|rd|th)?[\s-]+seconds?\b|\bseconds?\s+(\d+)\b")
-_ENDS = re.compile(r"\b(?:at|in|towards?|of) (?:the )?(?:very )?(?:end|close)\b|\blast\b|\bfinal")
-_BEGINS = re.compile(r"\b(?:beginning|begins?|start|starts|opening|first)\b")
-_STOP_WORDS = """
-a an and are as at be been by did do does for from had has have he her him his how i in
-is it its me my of on or our she that the their them then there they this to was we were
-what when where which who whom whose why will with you your say says said tell video
-film recording show shows shown see seen hear heard about during into s t speaker person
-someone
-"""
-_STOP = frozenset(_STOP_WORDS.split())
 
 
 @dataclass(frozen=True)
-class Sight:
-    """What the model says of one picture."""
+class Caption:
+    """What the model says of one picture. `lines`: what is written in it, as the server read it."""
 
     at_s: float
     text: str
+    lines: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> str:
+        """The lines in one."""
+        return " / ".join(self.lines)
+
+    def shows_the_same(self, other: Caption) -> bool:
+        return (self.text, self.lines) == (other.text, other.lines)
+
+    def to_wire(self) -> Event:
+        return {"at_s": round(self.at_s, 2), "text": self.text, "written": list(self.lines)}
 
 
 @dataclass
 class Note:
-    """Of one part. `seen`: the model's summary of it, or `sights`, of one picture each; `heard`:
-    what was said, line by line; `shown_s`: times of the pictures it saw."""
+    """Of one part. `seen`: the model's summary of it, or `captions` of its pictures; `heard`: what
+    was said, line by line; `shown_s`: times of the pictures it saw. As text it is what the model
+    reads: the summary, then what is shown and said in order of time."""
 
     part: Part
     seen: str = ""
     heard: list[Line] = field(default_factory=list)
-    sights: list[Sight] = field(default_factory=list)
+    captions: list[Caption] = field(default_factory=list)
     shown_s: list[float] = field(default_factory=list)
     sampled: int = 0
     took_s: float = 0.0
@@ -75,7 +57,13 @@ class Note:
     @property
     def summary(self) -> str:
         """What is shown, in a sentence or a few."""
-        return self.seen or " ".join(sight.text for sight in self.sights)
+        return self.seen or " ".join(caption.text for caption in self.captions)
+
+    def __str__(self) -> str:
+        timed = [(c.at_s, f"{clock(c.at_s)} shown: {shown(c)}") for c in self.captions]
+        timed += [(s.start_s, f'{clock(s.start_s)} said: "{s.text}"') for s in self.new_lines()]
+        lines = [text for _, text in sorted(timed, key=lambda pair: pair[0])]
+        return "\n".join((f"[{self.when}]", *([self.seen] if self.seen else []), *lines))
 
     def to_wire(self) -> Event:
         return {
@@ -83,7 +71,7 @@ class Note:
             "start_s": round(self.part.start_s, 3),
             "end_s": round(self.part.end_s, 3),
             "summary": self.summary,
-            "sights": [vars(sight) for sight in self.sights],
+            "captions": [caption.to_wire() for caption in self.captions],
             "heard": [line.to_wire() for line in self.heard],
             "pictures": [round(at_s, 2) for at_s in self.shown_s],
             "pictures_sampled": self.sampled,
@@ -104,133 +92,11 @@ class Digest:
         return f"{clock(self.start_s)}-{clock(self.end_s)}: {self.text}"
 
 
-def terms(text: str) -> list[str]:
-    """The words by which texts are compared: without the commonest, and without endings."""
-    found = (word.lower() for word in _WORD.findall(text))
-    return [_stem(word) for word in found if word not in _STOP]
-
-
-def _stem(word: str) -> str:
-    for ending in ("'s", "ings", "ing", "edly", "ied", "ies", "ed", "es", "s", "ly"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word[: -len(ending)]
-    return word
-
-
-def scores(question: str, notes: Sequence[Note], start_s: float, end_s: float) -> list[float]:
-    """How much each note has to do with a question; the range is the recording's."""
-    texts = [Counter(terms(_text(note))) for note in notes]
-    mean = sum(map(sum, (t.values() for t in texts))) / max(1, len(texts)) or 1.0
-    asked = set(terms(question))
-    known = Counter(term for text in texts for term in text)
-    named_s = times(question, end_s)
-    found = []
-    for note, text in zip(notes, texts, strict=True):
-        length = sum(text.values())
-        score = 0.0
-        for term in asked & text.keys():
-            rarity = math.log(1 + (len(notes) - known[term] + 0.5) / (known[term] + 0.5))
-            often = text[term]
-            score += rarity * often * (K1 + 1) / (often + K1 * (1 - B + B * length / mean))
-        part = note.part
-        if any(from_s < part.end_s and part.start_s < to_s for from_s, to_s in named_s):
-            score += NAMED_BONUS
-        found.append(score)
-    if found and _BEGINS.search(question.lower()):
-        found[0] += 0.5 * NAMED_BONUS
-    if found and _ENDS.search(question.lower()):
-        found[-1] += 0.5 * NAMED_BONUS
-    return found
-
-
-def _text(note: Note) -> str:
-    return " ".join((note.summary, *(line.text for line in note.heard)))
-
-
-def times(question: str, end_s: float) -> list[tuple[float, float]]:
-    """The ranges that a question names, in s: `12:30`, `minute 12`, `after 40 seconds`."""
-    found = [(at_s - 1, at_s + 1) for at_s in clock_times(question)]
-    lower = question.lower()
-    for before, behind in _MINUTE.findall(lower):
-        minute = int(before or behind)
-        found.append((60.0 * minute - 5, 60.0 * minute + 60))
-    for before, behind in _SECOND.findall(lower):
-        at_s = float(before or behind)
-        found.append((at_s - 5, at_s + 5))
-    return [(from_s, to_s) for from_s, to_s in found if from_s < end_s]
-
-
-def chosen(
-    question: str,
-    notes: Sequence[Note],
-    room_chars: int,
-    start_s: float,
-    end_s: float,
-    *,
-    few: bool = False,
-) -> list[Note]:
-    """The notes for a question, in order of time: all if they fit, else the likeliest, each with
-    its neighbours as far as there is room. At least one. `few`: even if all fit, only those at a
-    time that the question names, or the `FEW` likeliest."""
-    fit = sum(len(written(note)) for note in notes) <= room_chars
-    if fit and not few:
-        return list(notes)
-    points = scores(question, notes, start_s, end_s)
-    order = sorted(range(len(notes)), key=lambda i: (-points[i], i))
-    if few and points[order[0]] > 0:
-        floor = NAMED_BONUS / 2 if points[order[0]] >= NAMED_BONUS / 2 else points[order[0]] / 3
-        order = [i for i in order if points[i] >= floor][:FEW]
-        while len(order) > 1 and sum(len(written(notes[i])) for i in order) > room_chars:
-            order.pop()
-        return [notes[i] for i in sorted(order)]
-    if fit:
-        return list(notes)
-    picked: set[int] = set()
-    left = room_chars
-    wanted = [i for i in order if points[i] > 0]
-    for index in [*wanted, *(i + d for i in wanted for d in (1, -1)), *_spread(len(notes))]:
-        if index in picked or not 0 <= index < len(notes):
-            continue
-        cost = len(written(notes[index]))
-        if cost <= left or not picked:
-            picked.add(index)
-            left -= cost
-    return [notes[i] for i in sorted(picked)]
-
-
-def _spread(count: int) -> Iterable[int]:
-    """All indices: first the ends, then the middles between those that came before."""
-    step = count - 1
-    seen = set()
-    while step >= 1:
-        for index in range(0, count, step):
-            if index not in seen:
-                seen.add(index)
-                yield index
-        step //= 2
-    yield from (i for i in range(count) if i not in seen)
-
-
-def shown_at(notes: Sequence[Note], at_s: float) -> Sight | None:
-    """What stood there at a time, as far as single pictures were described."""
-    sights = (sight for note in notes for sight in note.sights if sight.at_s <= at_s)
-    return max(sights, key=lambda sight: sight.at_s, default=None)
-
-
-def clock_times(question: str) -> list[float]:
-    """The times in the recording that a question names exactly, in s."""
-    return [
-        3600.0 * int(hours or 0) + 60 * int(minutes) + int(seconds)
-        for hours, minutes, seconds in _CLOCK.findall(question)
-    ]
-
-
-def written(note: Note) -> str:
-    """A note as the model reads it: its summary, then what is shown and said in order of time."""
-    timed = [(s.at_s, f"{clock(s.at_s)} shown: {s.text}") for s in note.sights]
-    timed += [(s.start_s, f'{clock(s.start_s)} said: "{s.text}"') for s in note.new_lines()]
-    lines = [text for _, text in sorted(timed, key=lambda pair: pair[0])]
-    return "\n".join((f"[{note.when}]", *([note.seen] if note.seen else []), *lines))
+def shown(caption: Caption) -> str:
+    """What a picture shows, for the model: what is written in it word for word."""
+    if not caption.lines:
+        return caption.text
+    return f'{caption.text} It has a text that says "{caption.written}"'
 
 
 def groups(notes: Sequence[Note], room_chars: int) -> list[list[Note]]:
@@ -238,7 +104,7 @@ def groups(notes: Sequence[Note], room_chars: int) -> list[list[Note]]:
     made: list[list[Note]] = []
     size = 0
     for note in notes:
-        cost = len(written(note))
+        cost = len(str(note))
         if not made or size + cost > room_chars:
             made.append([])
             size = 0

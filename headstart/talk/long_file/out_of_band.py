@@ -7,10 +7,9 @@ import base64
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from headstart.gateway.errors import ServerFailed
-from headstart.talk.long_file.link import Event, Link
+from headstart.talk.connection.session import ClientSession, Event
 
 KIND = "realtime"
 OURS = "headstart_request"
@@ -41,12 +40,15 @@ _TOO_LONG = ("cache_full", "context_length_exceeded", "input_too_long")
 
 
 @dataclass(frozen=True)
-class Said:
+class Reply:
     """A finished answer. `status`: as in the protocol; `usage`: None if the server does not say."""
 
     text: str
     status: str
     usage: Event | None = None
+    read: tuple[tuple[str, ...], ...] | None = None
+    """The lines that the server read in each picture; None: it reads none for its model, or does
+    not tell."""
 
 
 def words(text: str) -> Event:
@@ -69,6 +71,7 @@ def sound(pcm: bytes) -> Event:
 class _Running:
     response_id: str = ""
     text: str = ""
+    read: tuple[tuple[str, ...], ...] | None = None
     done: Event | None = None
 
 
@@ -90,32 +93,37 @@ class OutOfBandAnswers:
                 self._by_id[running.response_id] = running
         elif kind == "response.output_text.delta" and event["response_id"] in self._by_id:
             self._by_id[event["response_id"]].text += event["delta"]
+        elif kind == "gateway.pictures.read" and event["response_id"] in self._by_id:
+            lines = (tuple(map(str, picture["lines"])) for picture in event["pictures"])
+            self._by_id[event["response_id"]].read = tuple(lines)
         elif kind == "response.done" and event["response"]["id"] in self._by_id:
             self._by_id[event["response"]["id"]].done = event["response"]
 
-    async def answer(self, link: Link, content: Sequence[Event], max_tokens: int) -> Said:
-        """The model's answer to one message. Raises `AnswerFailed` and what `Link`
-        raises."""
+    async def answer(
+        self, session: ClientSession, content: Sequence[Event], max_tokens: int
+    ) -> Reply:
+        """The model's answer to one message. Raises `AnswerFailed` and what `ClientSession` raises.
+        """
         number = str(next(self._numbers))
         running = self._by_number[number] = _Running()
-        response: dict[str, Any] = {
+        response: Event = {
             "conversation": "none",
             "output_modalities": ["text"],
             "max_output_tokens": max_tokens,
             "metadata": {OURS: number},
             "input": [{"type": "message", "role": "user", "content": list(content)}],
         }
-        link.errors.clear()
+        session.errors.clear()
         try:
-            await link.ask(
+            await session.request(
                 "response.created",
-                lambda: bool(running.response_id) + len(link.errors),
+                lambda: bool(running.response_id) + len(session.errors),
                 "response.create",
                 response=response,
             )
             if not running.response_id:
-                raise _failed(link.errors[0])
-            await link.until(lambda: running.done is not None, "an answer")
+                raise _failed(session.errors[0])
+            await session.until(lambda: running.done is not None, "an answer")
         finally:
             del self._by_number[number]
             self._by_id.pop(running.response_id, None)
@@ -123,10 +131,10 @@ class OutOfBandAnswers:
         assert done is not None
         if done["status"] == "failed":
             raise _failed((done.get("status_details") or {}).get("error") or {})
-        return Said(running.text.strip(), done["status"], done.get("usage"))
+        return Reply(running.text.strip(), done["status"], done.get("usage"), running.read)
 
 
-def session(instructions: str) -> Event:
+def settings(instructions: str) -> Event:
     """Settings of a session that only answers."""
     return {
         "type": KIND,
@@ -136,7 +144,11 @@ def session(instructions: str) -> Event:
     }
 
 
-GATEWAY: Event = {"events": [], "resume": True, "sampling": {"temperature": TEMPERATURE}}
+GATEWAY: Event = {
+    "events": ["pictures"],
+    "resume": True,
+    "sampling": {"temperature": TEMPERATURE},
+}
 
 
 def _failed(error: Event) -> AnswerFailed:

@@ -8,12 +8,13 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from headstart.talk.long_file.facts import Facts
-from headstart.talk.long_file.link import Event
-from headstart.talk.long_file.notes import Note
-from headstart.talk.long_file.plan import COST_S, Plan, clock, lasting
-from headstart.talk.long_file.reader import Lost
-from headstart.talk.long_file.watch import Answered, Report, WatchObserver, peak_bytes
+from headstart.talk.connection.session import Event
+from headstart.talk.long_file.damage import Loss
+from headstart.talk.long_file.file_info import FileInfo
+from headstart.talk.long_file.notes import Note, shown
+from headstart.talk.long_file.parts import COST_S, Plan
+from headstart.talk.long_file.report import AnalysisObserver, Answer, Report, peak_bytes
+from headstart.talk.long_file.times import clock, in_words
 from headstart.talk.output import JsonOutput, PrettyOutput, bar, printable
 
 BAR_CELLS = 20
@@ -21,26 +22,26 @@ READ_SHOWN = 6
 """Of the ranges that an answer is from; more are counted."""
 
 
-def plan_lines(facts: Facts, plan: Plan) -> list[str]:
+def plan_lines(info: FileInfo, plan: Plan) -> list[str]:
     """What is about to be done, in two lines."""
     kinds = []
-    if facts.video is not None:
-        kinds.append("a still" if facts.covers else f"{facts.width} x {facts.height}")
-        if facts.fps and not facts.covers:
-            kinds[-1] += f", {facts.fps:.3g} pictures a second"
-    kinds.append("sound" if facts.sound is not None else "no sound")
-    length = clock(facts.duration_s)
-    reach = "" if _is_all(facts, plan) else f"{clock(plan.start_s)} to {clock(plan.end_s)}: "
+    if info.video is not None:
+        kinds.append("a still" if info.covers else f"{info.width} x {info.height}")
+        if info.fps and not info.covers:
+            kinds[-1] += f", {info.fps:.3g} pictures a second"
+    kinds.append("sound" if info.sound is not None else "no sound")
+    length = clock(info.duration_s)
+    reach = "" if _is_all(info, plan) else f"{clock(plan.start_s)} to {clock(plan.end_s)}: "
     parts = "1 part" if plan.count == 1 else f"{plan.count:,} parts"
     return [
-        f"{facts.path.name} · {length} · {' · '.join(kinds)}",
+        f"{info.path.name} · {length} · {' · '.join(kinds)}",
         f"{reach}{parts} of {plan.part_s:g} s, {plan.overlap_s:g} s of each read twice · roughly "
-        f"{lasting(plan.cost_s())}, if a part takes {COST_S:g} s",
+        f"{in_words(plan.cost_s())}, if a part takes {COST_S:g} s",
     ]
 
 
-def _is_all(facts: Facts, plan: Plan) -> bool:
-    return plan.start_s == 0 and plan.end_s >= facts.duration_s
+def _is_all(info: FileInfo, plan: Plan) -> bool:
+    return plan.start_s == 0 and plan.end_s >= info.duration_s
 
 
 def progress_line(report: Report, elapsed_s: float) -> str:
@@ -50,19 +51,19 @@ def progress_line(report: Report, elapsed_s: float) -> str:
     line = f"{clock(report.seen_to_s)} of {clock(plan.end_s)} · part {done} of {plan.count:,}"
     if done:
         left_s = elapsed_s / done * (plan.count - done)
-        line += f" · {seen_s / elapsed_s:.1f} x real time · about {lasting(left_s)} left"
+        line += f" · {seen_s / elapsed_s:.1f} x real time · about {in_words(left_s)} left"
     return line
 
 
-class JsonWatchOutput(JsonOutput, WatchObserver):
+class JsonAskOutput(JsonOutput, AnalysisObserver):
     """One JSON object per line on stdout: `plan`, `part`, `lost`, `remark`, `away`, `answer`, and
     the result last."""
 
-    def planned(self, facts: Facts, plan: Plan) -> None:
+    def planned(self, info: FileInfo, plan: Plan) -> None:
         self._line(
             {
                 "type": "plan",
-                **facts.to_wire(),
+                **info.to_wire(),
                 "from_s": plan.start_s,
                 "to_s": plan.end_s,
                 "parts": plan.count,
@@ -83,8 +84,8 @@ class JsonWatchOutput(JsonOutput, WatchObserver):
             }
         )
 
-    def lost_part(self, lost: Lost) -> None:
-        self._line({"type": "lost", **lost.to_wire()})
+    def damaged(self, loss: Loss) -> None:
+        self._line({"type": "lost", **loss.to_wire()})
 
     def remark(self, sentence: str) -> None:
         self._line({"type": "remark", "text": sentence})
@@ -92,14 +93,14 @@ class JsonWatchOutput(JsonOutput, WatchObserver):
     def away(self, for_s: float | None) -> None:
         self._line({"type": "away", "for_s": for_s})
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, answer: Answer) -> None:
         self._line({"type": "answer", **answer.to_wire()})
 
     def report(self, report: Report) -> None:
         self._line(report.to_wire())
 
 
-class PrettyWatchOutput(PrettyOutput, WatchObserver):
+class PrettyAskOutput(PrettyOutput, AnalysisObserver):
     """Notes as they are made, above a bar if this is a terminal; then the answers."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -109,13 +110,13 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         self._began_s = time.monotonic()
         self._doing = ""
 
-    def planned(self, facts: Facts, plan: Plan) -> None:
+    def planned(self, info: FileInfo, plan: Plan) -> None:
         self.close()
         self._plan, self._began_s = plan, time.monotonic()
-        first, second = plan_lines(facts, plan)
+        first, second = plan_lines(info, plan)
         self._console.print(Text(printable(first), style="bold"))
         self._console.print(Text(second))
-        for remark in facts.remarks:
+        for remark in info.remarks:
             self._console.print(Text(printable(remark), style="yellow"))
 
     def doing(self, what: str, index: int) -> None:
@@ -129,9 +130,9 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         rows = Table.grid(padding=(0, 2, 0, 0))
         rows.add_column(min_width=13, no_wrap=True)
         rows.add_column()
-        nothing = "" if note.sights or note.heard else "nothing to see or hear"
+        nothing = "" if note.captions or note.heard else "nothing to see or hear"
         rows.add_row(Text(note.when, style="cyan"), Text(printable(note.seen) or nothing))
-        timed = [(s.at_s, Text(printable(s.text))) for s in note.sights]
+        timed = [(c.at_s, Text(printable(shown(c)))) for c in note.captions]
         timed += [
             (s.start_s, Text(printable(f"“{s.text}”"), style="green")) for s in note.new_lines()
         ]
@@ -143,8 +144,8 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
             self._console.print(Text(line_, style="bright_black"))
         self._show_bar()
 
-    def lost_part(self, lost: Lost) -> None:
-        self._console.print(Text(str(lost), style="yellow"))
+    def damaged(self, loss: Loss) -> None:
+        self._console.print(Text(str(loss), style="yellow"))
 
     def remark(self, sentence: str) -> None:
         self._console.print(Text(printable(sentence), style="yellow"))
@@ -161,7 +162,7 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         self._doing = f"answers: {printable(question)}"
         self._show_bar()
 
-    def answered(self, answer: Answered) -> None:
+    def answered(self, answer: Answer) -> None:
         self._console.print(Text(printable(f"\n{answer.question}"), style="bold green"))
         if answer.error:
             self._console.print(Text(printable(f"failed: {answer.error}"), style="red"))
@@ -181,10 +182,10 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         if report.error:
             told = f"\nended at {clock(report.seen_to_s)}: {report.error}"
             self._console.print(Text(printable(told), style="red"))
-        facts = f"{lasting(seen_s)} in {lasting(report.took_s)}"
-        facts += f" ({seen_s / max(report.took_s, 1e-3):.1f} x real time)"
-        facts += f", {len(report.notes)} parts, {peak_bytes() / 1e6:.0f} MB here at most"
-        self._console.print(Text(f"\n{facts}", style="bright_black"))
+        told = f"{in_words(seen_s)} in {in_words(report.took_s)}"
+        told += f" ({seen_s / max(report.took_s, 1e-3):.1f} x real time)"
+        told += f", {len(report.notes)} parts, {peak_bytes() / 1e6:.0f} MB here at most"
+        self._console.print(Text(f"\n{told}", style="bright_black"))
 
     def _show_bar(self) -> None:
         if self._plan is None or not self._console.is_terminal:
@@ -197,5 +198,5 @@ class PrettyWatchOutput(PrettyOutput, WatchObserver):
         self._show(Group(head, Text(self._doing, style="bright_black")))
 
 
-WatchOutput = JsonWatchOutput | PrettyWatchOutput
-__all__ = ["Event", "JsonWatchOutput", "PrettyWatchOutput", "WatchOutput", "plan_lines"]
+AskOutput = JsonAskOutput | PrettyAskOutput
+__all__ = ["AskOutput", "Event", "JsonAskOutput", "PrettyAskOutput", "plan_lines"]

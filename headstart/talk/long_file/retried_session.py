@@ -1,21 +1,24 @@
 """A session that is opened again when it is lost for good: what was asked is asked once more.
 
-A connection that breaks is resumed by `talk.comeback`, where the server keeps sessions. Where it
-cannot be (the server was started anew, or does not keep any), nothing is lost either: a session
-holds nothing about the recording, and the part at hand is sent again.
+A connection that breaks is resumed by `connection.resumption`, where the server keeps sessions.
+Where it cannot be (the server was started anew, or does not keep any), nothing is lost either: a
+session holds nothing about the recording, and the part at hand is sent again.
 
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Generic, TypeVar
 
 from headstart.gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
-from headstart.talk.long_file.link import Event, Link, joined
+from headstart.talk.connection.resumption import resumable
+from headstart.talk.connection.session import ClientSession, Event
+from headstart.talk.connection.websocket import open_socket
 from headstart.talk.long_file.out_of_band import AnswerFailed
 
 RETRY_FOR_S = 120.0
@@ -24,6 +27,9 @@ PAUSE_S = 1.0
 PAUSE_MAX_S = 8.0
 TRIES_MIN = 3
 """Of work that fails over a session that was there, however long one try takes."""
+QUIET_WAIT_S = 600.0
+"""A server that owes something and sends nothing for this long has failed. A long prompt takes a
+large model minutes, and sends nothing meanwhile."""
 
 T = TypeVar("T")
 State = TypeVar("State")
@@ -39,20 +45,20 @@ class RetriedSession(Generic[State]):
         url: str,
         api_key: str,
         new: Callable[[], Any],
-        session: Event,
+        settings: Event,
         gateway: Event,
         lost: Callable[[float | None], None],
         retry_for_s: float = RETRY_FOR_S,
     ) -> None:
         self._url, self._api_key, self._new = url, api_key, new
-        self._session, self._gateway, self._lost = session, gateway, lost
+        self._settings, self._gateway, self._lost = settings, gateway, lost
         self._retry_for_s = retry_for_s
         self._stack = AsyncExitStack()
-        self._open: tuple[Link, Any] | None = None
+        self._open: tuple[ClientSession, Any] | None = None
         self.model: str | None = None
         """Of the session, as the server says."""
 
-    async def use(self, work: Callable[[Link, State], Awaitable[T]]) -> T:
+    async def use(self, work: Callable[[ClientSession, State], Awaitable[T]]) -> T:
         """Do `work` over the session, from its beginning again if the session is lost meanwhile.
         Raises `ServerRefused`, `AnswerFailed`, and what was wrong last if the server stays away, or
         if it is there and `work` fails each time for so long."""
@@ -61,12 +67,12 @@ class RetriedSession(Generic[State]):
         while True:
             is_open = False
             try:
-                link, state = await self._ready()
+                session, state = await self._ready()
                 is_open = True
                 if gone_s is not None:
                     self._lost(None)
                     gone_s = None
-                return await work(link, state)
+                return await work(session, state)
             except AnswerFailed as failed:
                 if not failed.may_pass:
                     raise
@@ -94,18 +100,18 @@ class RetriedSession(Generic[State]):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def _ready(self) -> tuple[Link, Any]:
+    async def _ready(self) -> tuple[ClientSession, Any]:
         if self._open is None:
             state = self._new()
-            line = joined(self._url, self._api_key, state.receive, self._lost)
-            link = await self._stack.enter_async_context(line)
+            opening = opened(self._url, self._api_key, state.receive, self._lost)
+            session = await self._stack.enter_async_context(opening)
             try:
-                await link.configure(self._session, self._gateway)
+                await session.configure(self._settings, self._gateway)
             except BaseException:
                 await self.close()
                 raise
-            self.model = str(link.session.get("model") or "")
-            self._open = link, state
+            self.model = str(session.settings.get("model") or "")
+            self._open = session, state
         return self._open
 
     async def close(self) -> None:
@@ -113,3 +119,17 @@ class RetriedSession(Generic[State]):
         self._open = None
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
+
+
+@asynccontextmanager
+async def opened(
+    url: str,
+    api_key: str,
+    receive: Callable[[Event], None],
+    lost: Callable[[float | None], None],
+) -> AsyncIterator[ClientSession]:
+    """A session at a `realtime_url`; `lost`: see `ResumableConnection`. Raises `TalkError`s."""
+    async with resumable(functools.partial(open_socket, url, api_key), lost) as connection:
+        session = ClientSession(connection, receive, QUIET_WAIT_S)
+        async with session.listening():
+            yield session

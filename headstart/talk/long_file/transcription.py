@@ -12,11 +12,11 @@ import base64
 from dataclasses import dataclass, field
 from typing import Any
 
-from headstart.talk.long_file.link import Event, Link
+from headstart.talk.connection.session import ClientSession, Event
 from headstart.talk.long_file.out_of_band import AnswerFailed
-from headstart.talk.long_file.plan import Part
-from headstart.talk.media import pcm_ms
-from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.long_file.parts import Part
+from headstart.talk.media.audio import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.media.playback import pcm_ms
 
 KIND = "transcription"
 APPEND_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ  # a second
@@ -25,7 +25,7 @@ PADDING_MS = 300
 """Of a line's beginning: the server counts it in."""
 TAIL_S = 1.2
 """Silence behind a part: longer than `SILENCE_MS`, so that its last line ends."""
-SESSION: Event = {
+SETTINGS: Event = {
     "type": KIND,
     "audio": {
         "input": {
@@ -113,37 +113,40 @@ class Transcription:
 
     @property
     def _speaking(self) -> bool:
-        return any(s.end_ms is None and not s.is_over for s in self._items.values())
+        return self._closed < len(self._items)
 
-    async def hear(self, link: Link, part: Part, pcm: bytes) -> list[Line]:
+    @property
+    def _closed(self) -> int:
+        """How many items have ended."""
+        return sum(said.end_ms is not None or said.is_over for said in self._items.values())
+
+    async def hear(self, session: ClientSession, part: Part, pcm: bytes) -> list[Line]:
         """The lines of a part, in order. Raises `AnswerFailed` for one that the server lost, or for
-        sound that it refused, and what `Link` raises."""
+        sound that it refused, and what `ClientSession` raises."""
         if not pcm:
             return []
         self._items.clear()
-        link.errors.clear()
+        session.errors.clear()
         began_ms = self._sent_ms
         tail = bytes(BYTES_PER_SAMPLE * round(TAIL_S * SAMPLE_RATE_HZ))
         for sound in (pcm, tail):
             for at in range(0, len(sound), APPEND_BYTES):
                 piece = sound[at : at + APPEND_BYTES]
                 audio = base64.b64encode(piece).decode()
-                await link.send("input_audio_buffer.append", audio=audio)
+                await session.send("input_audio_buffer.append", audio=audio)
                 self._sent_ms += pcm_ms(len(piece))
-        await link.barrier(KIND)
-        if link.errors:
-            error = link.errors[0]
+        await session.barrier(KIND)
+        if session.errors:
+            error = session.errors[0]
             code = str(error.get("code") or "")
             raise AnswerFailed(code, error.get("message") or code or "it does not say why")
         if self._speaking:
-            await link.ask(
+            await session.request(
                 "input_audio_buffer.committed",
-                lambda: (
-                    sum(not self._is_open(said) for said in self._items.values()) + len(link.errors)
-                ),
+                lambda: self._closed + len(session.errors),
                 "input_audio_buffer.commit",
             )
-        await link.until(lambda: not self._busy, "what was said")
+        await session.until(lambda: not self._busy, "what was said")
         for said in self._items.values():
             if said.failed is not None and said.code != CANNOT:
                 raise AnswerFailed(said.code, said.failed)
@@ -158,7 +161,3 @@ class Transcription:
             lines.append(Line(start_s, min(max(end_s, start_s), part.end_s), said.text))
         self._items.clear()
         return lines
-
-    @staticmethod
-    def _is_open(said: _Said) -> bool:
-        return said.end_ms is None and not said.is_over

@@ -126,3 +126,29 @@ def test_a_failure_is_told_whatever_was_said() -> None:
     bench.engine_lost()
     assert bench.last("response.done")["response"]["status"] == "failed"
     assert len(bench.of("response.created")) == 1
+
+
+@pytest.mark.parametrize("events", [["pictures"], []])
+def test_what_was_read_in_pictures_is_told_before_the_end(events: list[str]) -> None:
+    """To who asked, once, with the response that it is of."""
+    bench = SessionBench()
+    bench.update(gateway={"events": events})
+    bench.client("response.create", response={"conversation": "none"})
+    finished = api.Finished(
+        session="sess_test",
+        generation=bench.respond_command().generation,
+        reason=api.FinishReason.STOP,
+        text="Yes.",
+        usage=api.Usage(),
+        kv=api.KvStats(),
+        read=(("Platform 4", "Trains to Oxford"), ()),
+    )
+    bench.engine(finished)
+    kinds = [event["type"] for event in bench.sent]
+    if not events:
+        assert "gateway.pictures.read" not in kinds
+        return
+    read = bench.last("gateway.pictures.read")
+    assert read["response_id"] == bench.last("response.done")["response"]["id"]
+    assert read["pictures"] == [{"lines": ["Platform 4", "Trains to Oxford"]}, {"lines": []}]
+    assert kinds.index("gateway.pictures.read") < kinds.index("response.done")

@@ -16,8 +16,8 @@ from headstart.gateway.protocol.images import flatten
 from headstart.gateway.transport.webrtc.video_track import picture_of
 from headstart.gateway.video import decode
 from headstart.gateway.video.decode import Encoded
+from headstart.gateway.video.file_sampling import small_rgb
 from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
-from headstart.gateway.video.segments import small_rgb
 from tests.gateway.video.drawn import png
 
 

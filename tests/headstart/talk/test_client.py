@@ -10,8 +10,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from headstart.gateway.errors import FileMissing, ServerFailed, ServerRefused, ServerUnreachable
-from headstart.talk.client import TalkObserver, TalkOptions, realtime_url, talk
-from headstart.talk.comeback import ResumingConnection
+from headstart.talk.client import TalkObserver, TalkOptions, talk
+from headstart.talk.connection.address import realtime_url
+from headstart.talk.connection.resumption import ResumableConnection
 from headstart.talk.dialog import Dialog
 from tests.headstart.talk.media_files import write_quiet
 
@@ -236,7 +237,7 @@ async def test_who_waits_to_send_learns_that_nobody_listens() -> None:
     async def never(_: Any) -> AsyncIterator[Any]:
         yield None
 
-    line = ResumingConnection(never, lambda _: None)
+    line = ResumableConnection(never, lambda _: None)
     sending = asyncio.create_task(line.send("{}"))
     await asyncio.sleep(0)
     line.end(RuntimeError("a bug"))

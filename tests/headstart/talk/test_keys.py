@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headstart.client_key import VARIABLE
-from headstart.talk.refusals import error_code, error_message
+from headstart.talk.connection.refusals import error_code, error_message
 from tests.headstart.talk.conftest import SILENCE_MS
 
 KEY = "a-key-of-this-very-server"

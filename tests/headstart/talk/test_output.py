@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from headstart.talk.dialog import Dialog
-from headstart.talk.media import MediaFile
+from headstart.talk.media.playback import MediaFile
 from headstart.talk.output import JsonOutput, PrettyOutput, bar, budget_table
 from tests.headstart.talk.test_dialog import answer, report, speech
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headstart.talk.long_file.facts import Facts
-from headstart.talk.long_file.notes import Note, Sight
-from headstart.talk.long_file.output import JsonWatchOutput, PrettyWatchOutput
-from headstart.talk.long_file.plan import Plan
+from headstart.talk.long_file.file_info import FileInfo
+from headstart.talk.long_file.notes import Caption, Note
+from headstart.talk.long_file.output import JsonAskOutput, PrettyAskOutput
+from headstart.talk.long_file.parts import Plan
+from headstart.talk.long_file.report import Answer, Report
 from headstart.talk.long_file.transcription import Line
-from headstart.talk.long_file.watch import Answered, Report
 
 STEERING = "\x1b]0;owned\x07\x1b[2J"
 NO_UTF8 = "\udcff"
@@ -21,22 +21,22 @@ NO_UTF8 = "\udcff"
 
 def report() -> Report:
     path = Path(f"film{STEERING}{NO_UTF8}.mkv")
-    facts = Facts(path, 60.0, 0.0, sound=1, video=0, width=64, height=36, remarks=(STEERING,))
-    return Report(facts, Plan(0.0, 60.0))
+    info = FileInfo(path, 60.0, 0.0, sound=1, video=0, width=64, height=36, remarks=(STEERING,))
+    return Report(info, Plan(0.0, 60.0))
 
 
-def answer() -> Answered:
-    return Answered(f"What?{STEERING}", f"One.{STEERING}\nTwo.{NO_UTF8}", "completed", [], 1.0)
+def answer() -> Answer:
+    return Answer(f"What?{STEERING}", f"One.{STEERING}\nTwo.{NO_UTF8}", "completed", [], 1.0)
 
 
 def test_no_text_steers_the_terminal() -> None:
     """Of the file's name, a note, an answer and an error; line breaks of an answer stay."""
     text = io.StringIO()
-    output = PrettyWatchOutput(Console(file=text, width=100))
+    output = PrettyAskOutput(Console(file=text, width=100))
     whole = report()
-    output.planned(whole.facts, whole.plan)
+    output.planned(whole.info, whole.plan)
     note = Note(whole.plan.part(0), f"seen{STEERING}", [Line(1.0, 2.0, f"heard{STEERING}")])
-    note.sights.append(Sight(1.0, f"sight{STEERING}"))
+    note.captions.append(Caption(1.0, f"sight{STEERING}"))
     whole.notes.append(note)
     output.noted(note, whole)
     output.remark(STEERING)
@@ -54,9 +54,9 @@ def test_no_text_steers_the_terminal() -> None:
 def test_json_lines_can_be_written() -> None:
     """Though a file's name or an answer has no UTF-8."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
-    output = JsonWatchOutput(stream)
+    output = JsonAskOutput(stream)
     whole = report()
-    output.planned(whole.facts, whole.plan)
+    output.planned(whole.info, whole.plan)
     output.answered(answer())
     stream.seek(0)
     plan, said = map(json.loads, stream)

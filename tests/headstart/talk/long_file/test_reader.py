@@ -1,6 +1,7 @@
 """Real files through real decoders, each odd in one way."""
 
 import io
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 
 from headstart.gateway.errors import FileEmpty, FileMissing, FileUndecodable
-from headstart.talk.long_file.choice import ByMotion
-from headstart.talk.long_file.facts import Facts, NothingToSee, look, within
-from headstart.talk.long_file.plan import Plan
-from headstart.talk.long_file.reader import Material, Shown, read
-from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.long_file.file_info import FileInfo, NothingToSee, read_info, within
+from headstart.talk.long_file.frame_choice import FrameChooser
+from headstart.talk.long_file.parts import Plan
+from headstart.talk.long_file.reader import PartMedia, read
+from headstart.talk.long_file.video_reader import Picture
+from headstart.talk.media.audio import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from tests.headstart.talk.long_file.video_files import (
     BLUE,
     FPS,
@@ -33,19 +35,25 @@ SECOND_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ
 
 
 def parts_of(
-    path: Path, *, part_s: float = 30.0, from_s: float = 0.0, pictures: int = 12
-) -> tuple[Facts, list[Material]]:
-    facts = look(path)
-    start_s, end_s = within(facts, from_s, None)
-    return facts, list(read(facts, Plan(start_s, end_s, part_s), ByMotion(), pictures))
+    path: Path, *, part_s: float = 30.0, from_s: float = 0.0
+) -> tuple[FileInfo, list[PartMedia]]:
+    """The parts, of whose pictures those are left that are shown by default."""
+    info = read_info(path)
+    start_s, end_s = within(info, from_s, None)
+    chooser = FrameChooser()
+    return info, [chosen(media, chooser) for media in read(info, Plan(start_s, end_s, part_s))]
 
 
-def pixels(shown: Shown) -> np.ndarray:
+def chosen(media: PartMedia, chooser: FrameChooser) -> PartMedia:
+    return replace(media, pictures=tuple(chooser.choose(media.pictures)))
+
+
+def pixels(shown: Picture) -> np.ndarray:
     with av.open(io.BytesIO(shown.jpeg), "r") as container:
         return next(container.decode(video=0)).to_ndarray(format="rgb24")
 
 
-def colour(shown: Shown) -> tuple[int, ...]:
+def colour(shown: Picture) -> tuple[int, ...]:
     """Which of the three it is, all over; () for none of them."""
     middle = pixels(shown).mean(axis=(0, 1))
     near = [c for c in (RED, GREEN, BLUE) if np.abs(middle - c).max() < 12]
@@ -120,13 +128,13 @@ def test_slides_that_stand_for_long(tmp_path: Path) -> None:
 
 
 def test_eight_k_becomes_small(tmp_path: Path) -> None:
-    """7680 x 4320: shown at 640 x 360, and the plan says that it will take long."""
+    """7680 x 4320: shown at 960 x 540, and the plan says that it will take long."""
     path = write_video(
         tmp_path / "8k.mp4", [plain(GREEN, 7680, 4320)] * 2, codec="mjpeg", pix_fmt="yuvj420p"
     )
-    facts, (material,) = parts_of(path)
-    assert pixels(material.pictures[0]).shape == (360, 640, 3)
-    assert any("large (7680 x 4320)" in remark for remark in facts.remarks)
+    info, (material,) = parts_of(path)
+    assert pixels(material.pictures[0]).shape == (540, 960, 3)
+    assert any("large (7680 x 4320)" in remark for remark in info.remarks)
 
 
 def test_one_pixel_wide(tmp_path: Path) -> None:
@@ -135,7 +143,7 @@ def test_one_pixel_wide(tmp_path: Path) -> None:
         tmp_path / "thin.mov", [plain(RED, 1, 10_000)] * 2, codec="png", pix_fmt="rgb24"
     )
     _, (material,) = parts_of(path)
-    assert pixels(material.pictures[0]).shape == (640, 2, 3)
+    assert pixels(material.pictures[0]).shape == (960, 2, 3)
     assert colour(material.pictures[0]) == RED
 
 
@@ -145,11 +153,11 @@ def test_one_pixel_wide(tmp_path: Path) -> None:
 def test_a_high_dynamic_range_is_mapped(tmp_path: Path, nits: float, least: int, most: int) -> None:
     """PQ in BT.2020, 10 bit: black is black, the reference white nearly white, grey between, and
     grey stays grey."""
-    facts, (material,) = parts_of(write_hdr(tmp_path / "hdr.mp4", nits))
+    info, (material,) = parts_of(write_hdr(tmp_path / "hdr.mp4", nits))
     middle = pixels(material.pictures[0])[32, 64].astype(int)
     assert least <= middle.mean() <= most
     assert np.ptp(middle) <= 4
-    assert facts.hdr == "PQ"
+    assert info.hdr == "PQ"
 
 
 def test_interlaced_frames_show_one_moment(tmp_path: Path) -> None:
@@ -169,10 +177,10 @@ def test_interlaced_frames_show_one_moment(tmp_path: Path) -> None:
         options={"x264-params": "tff=1:log-level=none", "qp": "0"},
         prepare=interlaced,
     )
-    facts, (material,) = parts_of(path)
+    info, (material,) = parts_of(path)
     assert pixels(material.pictures[0]).shape == (96, 160, 3)
     assert colour(material.pictures[0]) == RED
-    assert any("interlaced" in remark for remark in facts.remarks)
+    assert any("interlaced" in remark for remark in info.remarks)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +217,7 @@ def test_what_is_behind_a_broken_middle_is_shown(tmp_path: Path) -> None:
     times_s = [shown.at_s for material in materials for shown in material.pictures]
     assert min(times_s) < 1
     assert max(times_s) > 16
-    (lost,) = [lost for material in materials for lost in material.lost]
+    (lost,) = [lost for material in materials for lost in material.losses]
     assert (lost.what, "cannot be decoded" in str(lost)) == ("pictures", True)
     assert 5 < lost.start_s < lost.end_s < 15
 
@@ -224,7 +232,7 @@ def test_lost_sound_keeps_its_place(tmp_path: Path) -> None:
     assert len(heard) / SAMPLE_RATE_HZ == pytest.approx(20, abs=0.2)
     loud = np.flatnonzero(np.abs(heard) > 4000)
     assert loud[0] / SAMPLE_RATE_HZ == pytest.approx(18, abs=0.1)
-    (lost,) = [lost for lost in material.lost if lost.what == "sound"]
+    (lost,) = [lost for lost in material.losses if lost.what == "sound"]
     assert 7 < lost.start_s < lost.end_s < 13
 
 
@@ -237,10 +245,10 @@ def test_a_file_that_breaks_off(tmp_path: Path) -> None:
         for picture in noise(200):
             container.mux(video.encode(av.VideoFrame.from_ndarray(picture)))
         container.mux(video.encode(None))
-    facts, materials = parts_of(cut(path, 0.5), part_s=5)
-    assert facts.duration_s == pytest.approx(20)
+    info, materials = parts_of(cut(path, 0.5), part_s=5)
+    assert info.duration_s == pytest.approx(20)
     assert max(shown.at_s for material in materials for shown in material.pictures) < 13
-    told = [lost for material in materials for lost in material.lost]
+    told = [lost for material in materials for lost in material.losses]
     assert told[-1].end_s == pytest.approx(20)
     assert 6 < told[0].start_s < 13
 
@@ -250,17 +258,17 @@ def test_joined_and_unequal_files(tmp_path: Path) -> None:
     one = write_video(tmp_path / "1.ts", changing(6, RED), codec="mpeg2video")
     two = write_video(tmp_path / "2.ts", changing(6, BLUE), codec="mpeg2video")
     path = joined(tmp_path / "both.ts", one, two)
-    facts = look(path)
-    materials = list(read(facts, Plan(0, 12), ByMotion(), 12))
+    info = read_info(path)
+    materials = [chosen(media, FrameChooser()) for media in read(info, Plan(0, 12))]
     assert [colour(shown) for m in materials for shown in m.pictures] == [RED, BLUE]
 
 
 def test_a_file_that_does_not_say_how_long_it_is(tmp_path: Path) -> None:
     """A raw H.264 stream, without times: counted at its rate, and said."""
     path = write_video(tmp_path / "a.h264", changing(10, RED, BLUE), codec="libx264", fps=25)
-    facts, (material,) = parts_of(path)
-    assert facts.duration_s == pytest.approx(4, abs=0.2)
-    assert any("how long" in remark for remark in facts.remarks)
+    info, (material,) = parts_of(path)
+    assert info.duration_s == pytest.approx(4, abs=0.2)
+    assert any("how long" in remark for remark in info.remarks)
     assert [colour(shown) for shown in material.pictures] == [RED, BLUE]
 
 
@@ -274,27 +282,27 @@ def test_sound_alone(tmp_path: Path) -> None:
 def test_ten_hours_are_opened_like_ten_seconds(tmp_path: Path) -> None:
     """Two frames ten hours apart: the plan is known at once, and the last part can be reached."""
     path = write_video(tmp_path / "long.mkv", [plain(RED), plain(BLUE)], at=[0, 36_000 * FPS])
-    facts = look(path)
-    plan = Plan(0, facts.duration_s)
+    info = read_info(path)
+    plan = Plan(0, info.duration_s)
     assert plan.count == 1286
-    last = list(read(facts, plan, ByMotion(), 12, first=plan.count - 1))
+    last = list(read(info, plan, first=plan.count - 1))
     assert colour(last[-1].pictures[-1]) == BLUE
 
 
 def test_what_is_no_recording(tmp_path: Path) -> None:
     """Each with its own error, which names the file."""
     with pytest.raises(FileMissing, match="no such file"):
-        look(tmp_path / "none.mp4")
+        read_info(tmp_path / "none.mp4")
     with pytest.raises(FileMissing, match="folder"):
-        look(tmp_path)
+        read_info(tmp_path)
     (tmp_path / "empty.mp4").touch()
     with pytest.raises(FileEmpty):
-        look(tmp_path / "empty.mp4")
+        read_info(tmp_path / "empty.mp4")
     (tmp_path / "text.mp4").write_text("Dear diary")
     with pytest.raises(FileUndecodable):
-        look(tmp_path / "text.mp4")
-    facts = look(write_video(tmp_path / "a.mp4", changing(6, RED)))
+        read_info(tmp_path / "text.mp4")
+    info = read_info(write_video(tmp_path / "a.mp4", changing(6, RED)))
     with pytest.raises(NothingToSee, match="nothing from 0:07 to the end: it lasts 0:06"):
-        within(facts, 7, None)
+        within(info, 7, None)
     with pytest.raises(NothingToSee, match="nothing from 0:04 to 0:02"):
-        within(facts, 4, 2)
+        within(info, 4, 2)

@@ -14,13 +14,13 @@ from headstart.talk.long_file.out_of_band import AnswerFailed
 from headstart.talk.long_file.retried_session import TRIES_MIN, RetriedSession
 
 
-class FakeLink:
+class FakeSession:
     """A session that can always be had."""
 
     def __init__(self) -> None:
-        self.session = {"model": "m"}
+        self.settings = {"model": "m"}
 
-    async def configure(self, session: Any, gateway: Any) -> None:
+    async def configure(self, settings: Any, gateway: Any) -> None:
         pass
 
 
@@ -30,25 +30,25 @@ class FakeState:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> list[FakeLink]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[FakeSession]:
     """The sessions opened so far."""
-    links: list[FakeLink] = []
+    sessions: list[FakeSession] = []
 
     @contextlib.asynccontextmanager
-    async def joined(*_: Any) -> AsyncIterator[FakeLink]:
-        links.append(FakeLink())
-        yield links[-1]
+    async def opened_one(*_: Any) -> AsyncIterator[FakeSession]:
+        sessions.append(FakeSession())
+        yield sessions[-1]
 
-    monkeypatch.setattr(retried_session, "joined", joined)
+    monkeypatch.setattr(retried_session, "opened", opened_one)
     monkeypatch.setattr(retried_session, "PAUSE_S", 0.0)
-    return links
+    return sessions
 
 
 def failing(times: float, error: Exception) -> Callable[[Any, Any], Awaitable[str]]:
     """Work that fails so often, then is done."""
     failed = 0
 
-    async def work(link: Any, state: Any) -> str:
+    async def work(session: Any, state: Any) -> str:
         nonlocal failed
         if failed < times:
             failed += 1
@@ -62,7 +62,9 @@ ERRORS = [AnswerFailed("server_error", "no"), ServerFailed("the server closed: t
 
 
 @pytest.mark.parametrize("error", ERRORS)
-async def test_work_that_always_fails_is_given_up(opened: list[FakeLink], error: Exception) -> None:
+async def test_work_that_always_fails_is_given_up(
+    opened: list[FakeSession], error: Exception
+) -> None:
     """Though a new session is there each time: the server is up, and cannot do this."""
     told: list[float | None] = []
     place = RetriedSession[Any]("ws://x", "k", FakeState, {}, {}, told.append, retry_for_s=0.0)
@@ -74,7 +76,7 @@ async def test_work_that_always_fails_is_given_up(opened: list[FakeLink], error:
 
 @pytest.mark.parametrize("error", ERRORS)
 async def test_work_that_fails_for_a_while_is_done(
-    opened: list[FakeLink], error: Exception
+    opened: list[FakeSession], error: Exception
 ) -> None:
     """Tried again as long as the server may stay away; who watches is told."""
     told: list[float | None] = []

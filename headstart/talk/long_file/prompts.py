@@ -1,0 +1,100 @@
+"""What the model is told: of a part, to be summarised; of many, to be digested; and a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headstart.talk.connection.session import Event
+from headstart.talk.long_file.notes import Digest, Note, shown
+from headstart.talk.long_file.out_of_band import picture, sound, words
+from headstart.talk.long_file.parts import Part
+from headstart.talk.long_file.retrieval import clock_times, shown_at
+from headstart.talk.long_file.times import clock
+from headstart.talk.long_file.transcription import Line
+from headstart.talk.long_file.video_reader import Picture
+
+INSTRUCTIONS = (
+    "You watch a video part by part and answer questions about it. Use only what you are given. "
+    "Be short and exact."
+)
+SUMMARY_TOKENS = 96
+DIGEST_TOKENS = 128
+ANSWER_TOKENS = 256
+CAPTION_TOKENS = 40
+REMEMBERED = 2
+"""How many earlier summaries are read with a part."""
+REMEMBERED_CHARS = 320
+
+
+def part_message(
+    part: Part,
+    before: Sequence[Note],
+    pictures: Sequence[Picture],
+    lines: Sequence[Line],
+    pcm: bytes = b"",
+) -> list[Event]:
+    """A part's pictures and lines in order of time. `before`: the last notes; `pcm`: its sound, for
+    a model that hears by itself."""
+    head = f"This is a video, from {clock(part.start_s)} to {clock(part.end_s)}."
+    if before:
+        head += "\nEarlier: " + " ".join(_short(note.summary) for note in before if note.summary)
+    content = [words(head + "\n")]
+    timed: list[tuple[float, Event | str]] = [(p.at_s, picture(p.jpeg)) for p in pictures]
+    timed += [
+        (line.start_s, f'\n{clock(line.start_s)} someone says: "{line.text}"') for line in lines
+    ]
+    for at_s, what in sorted(timed, key=lambda pair: pair[0]):
+        if isinstance(what, str):
+            content.append(words(what))
+        else:
+            content += [words(f"\n{clock(at_s)} picture: "), what]
+    if pcm:
+        content += [words("\nIts sound: "), sound(pcm)]
+    wanted = "what the pictures show" if pictures else ""
+    if lines or pcm:
+        wanted += " and what is said" if wanted else "what is said"
+    quoted = " Quote what is written in the pictures." if pictures else ""
+    content.append(
+        words(
+            f"\n\nSay in one or two sentences {wanted}.{quoted} "
+            "Do not mention pictures or the camera."
+        )
+    )
+    return content
+
+
+def caption_message(shown: Picture) -> list[Event]:
+    return [picture(shown.jpeg), words("Describe the picture in one short sentence.")]
+
+
+def digest_message(notes: Sequence[Note]) -> list[Event]:
+    text = "Notes on a part of a video:\n\n" + "\n\n".join(map(str, notes))
+    return [words(f"{text}\n\nSummarise these notes in two sentences.")]
+
+
+def condense_message(digests: Sequence[Digest]) -> list[Event]:
+    text = "Summaries of a video, in order:\n\n" + "\n".join(map(str, digests))
+    return [words(f"{text}\n\nSummarise these in two sentences.")]
+
+
+def question_message(
+    question: str, notes: Sequence[Note], digests: Sequence[Digest], *, is_whole: bool
+) -> list[Event]:
+    """A question with what is known. `is_whole`: the recording was looked at to its end."""
+    text = "Notes on a video" + ("" if is_whole else ", of which only the beginning is known")
+    text += ":\n\n"
+    if digests:
+        text += "In short:\n" + "\n".join(map(str, digests)) + "\n\nIn detail:\n"
+    text += "\n\n".join(map(str, notes))
+    for at_s in clock_times(question):
+        caption = shown_at(notes, at_s)
+        if caption is not None:
+            text += f"\n\nAt {clock(at_s)} this is shown: {shown(caption)}"
+    text += f"\n\nQuestion about the video: {question}\nAnswer in one or two sentences."
+    return [words(text)]
+
+
+def _short(text: str) -> str:
+    if len(text) <= REMEMBERED_CHARS:
+        return text
+    return text[:REMEMBERED_CHARS].rpartition(" ")[0] + " …"

@@ -1,0 +1,441 @@
+"""Recordings through real servers with a fake engine, over real sockets."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+
+from headstart.gateway.errors import ServerUnreachable
+from headstart.talk.long_file.analysis import analyse
+from headstart.talk.long_file.file_info import NothingToSee
+from headstart.talk.long_file.notes import Note
+from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report, Stop
+from tests.headstart.talk.conftest import CLIPS
+from tests.headstart.talk.long_file.video_files import (
+    BLUE,
+    GREEN,
+    RED,
+    break_middle,
+    changing,
+    write_video,
+)
+from tests.headstart.talk.media_files import tone
+
+ANSWER = "This is an answer that comes word by word."
+QUESTIONS = ("What is said?", "What is shown?")
+
+
+class Watching(AnalysisObserver):
+    """Notes what happens, and calls `at` after each note."""
+
+    def __init__(self, at: Callable[[Report], None] = lambda _: None) -> None:
+        self.seen: list[str] = []
+        self._at = at
+
+    def planned(self, info: object, plan: object) -> None:
+        self.seen.append("planned")
+
+    def noted(self, note: Note, report: Report) -> None:
+        self.seen.append("noted")
+        self._at(report)
+
+    def away(self, for_s: float | None) -> None:
+        self.seen.append("back" if for_s is None else "away")
+
+    def answered(self, answer: object) -> None:
+        self.seen.append("answered")
+
+
+@pytest.fixture
+def film(tmp_path: Path) -> Path:
+    """12 s of three colours and a tone."""
+    return write_video(
+        tmp_path / "film.mkv", changing(12, RED, GREEN, BLUE), pcm=tone(12.0, 24_000)[0]
+    )
+
+
+async def test_a_film_with_speech(fake_server_url: str, tmp_path: Path) -> None:
+    """What is said is there with its times, what is shown with its, and every question answered."""
+    report = await analyse(
+        CLIPS / "demo.mp4", fake_server_url, AnalysisOptions(QUESTIONS), AnalysisObserver()
+    )
+    wire = report.to_wire()
+    assert wire["complete"] is True
+    assert [answer["answer"] for answer in wire["answers"]] == [ANSWER, ANSWER]
+    (part,) = wire["parts"]
+    assert part["summary"] == ANSWER
+    (line,) = part["heard"]
+    assert line["text"].startswith("the quick brown")
+    assert 0 <= line["start_s"] < line["end_s"] <= part["end_s"]
+    assert part["pictures"][0] == 0
+    assert wire["client_peak_bytes"] > 0
+    json.dumps(wire)
+
+
+async def test_parts_follow_each_other(fake_server_url: str, film: Path) -> None:
+    """Planned first, then part by part, then answers."""
+    watching = Watching()
+    options = AnalysisOptions(("What?",), part_s=5)
+    report = await analyse(film, fake_server_url, options, watching)
+    assert watching.seen == ["planned", *["noted"] * 4, "answered"]
+    spans = [(note.part.start_s, note.part.end_s) for note in report.notes]
+    assert spans == [(0, 5), (3, 8), (6, 11), (9, 12)]
+    assert all(note.shown_s for note in report.notes)
+
+
+async def test_only_the_range_is_looked_at(fake_server_url: str, film: Path) -> None:
+    """`--from` and `--to`."""
+    options = AnalysisOptions(("What?",), from_s=5, to_s=9)
+    report = await analyse(film, fake_server_url, options, AnalysisObserver())
+    assert [(n.part.start_s, n.part.end_s) for n in report.notes] == [(5, 9)]
+    assert report.to_wire()["seen_to_s"] == 9
+
+
+async def test_damage_is_told(fake_server_url: str, film: Path) -> None:
+    """A broken middle: the rest is looked at, and the result says what is missing."""
+    pcm = tone(20.0, 24_000)[0]
+    path = write_video(film.with_name("x.mp4"), changing(20, RED, GREEN, BLUE), pcm=pcm)
+    report = await analyse(
+        break_middle(path), fake_server_url, AnalysisOptions(("?",)), AnalysisObserver()
+    )
+    lost = report.to_wire()["lost"]
+    assert "sound" in [each["what"] for each in lost]
+    assert report.answers[0].status == "completed"
+
+
+async def test_one_interrupt_answers_from_what_is_known(fake_server_url: str, film: Path) -> None:
+    """Stopped after the first part: the question is answered, the rest is not looked at."""
+    stop = Stop()
+    watching = Watching(lambda _: stop.ask())
+    options = AnalysisOptions(("What?",), part_s=5)
+    report = await analyse(film, fake_server_url, options, watching, stop)
+    wire = report.to_wire()
+    assert wire["complete"] is False
+    assert 1 <= len(wire["parts"]) < 4
+    assert wire["answers"][0]["answer"] == ANSWER
+
+
+async def test_two_interrupts_end_at_once(fake_server_url: str, film: Path) -> None:
+    """Nothing is asked any more; the notes are there."""
+    stop = Stop()
+
+    def twice(_: Report) -> None:
+        stop.ask()
+        stop.ask()
+
+    options = AnalysisOptions(("What?",), part_s=5)
+    report = await analyse(film, fake_server_url, options, Watching(twice), stop)
+    assert report.answers == []
+    assert report.notes
+
+
+async def test_an_interrupt_while_it_answers(fake_server_url: str, film: Path) -> None:
+    """All was looked at: the first interrupt ends the answers."""
+    stop = Stop()
+
+    class Impatient(AnalysisObserver):
+        def answering(self, question: str) -> None:
+            stop.ask()
+
+    report = await analyse(film, fake_server_url, AnalysisOptions(QUESTIONS), Impatient(), stop)
+    assert report.answers == []
+    assert report.is_whole
+    assert len(report.notes) == 1
+
+
+async def test_nothing_is_left_to_look_at(fake_server_url: str, tmp_path: Path) -> None:
+    """A silent film whose pictures are not wanted: said so, and not taken for an interrupt."""
+    path = write_video(tmp_path / "silent.mkv", changing(2, RED))
+    options = AnalysisOptions(("What?",), see=False)
+    with pytest.raises(NothingToSee, match=r"no sound that can be decoded.*--no-frames"):
+        await analyse(path, fake_server_url, options, AnalysisObserver())
+
+
+async def test_nobody_there(film: Path) -> None:
+    """A server that was never there is an error, not a wait."""
+    with pytest.raises(ServerUnreachable, match="headstart serve"):
+        await analyse(film, "http://127.0.0.1:9", AnalysisOptions(("?",)), AnalysisObserver())
+
+
+# --- a server that goes away ----------------------------------------------------------------------
+
+
+def started(port: int = 0) -> tuple[subprocess.Popen[str], str]:
+    argv = [
+        sys.executable,
+        "-m",
+        "headstart",
+        "serve",
+        "--port",
+        str(port),
+        "--announce",
+        "--engine",
+        "fake",
+        "--set",
+        "voice=none",
+    ]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, json.loads(process.stdout.readline())["url"]
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGTERM)
+    process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+async def test_a_server_that_is_started_anew(film: Path) -> None:
+    """Another one takes its place after the first part: all parts are there, none twice."""
+    process, url = await asyncio.to_thread(started)
+    running = [process]
+
+    def replace(report: Report) -> None:
+        if len(report.notes) == 1:
+            ended(running.pop())
+            running.append(started(int(url.rsplit(":", 1)[1]))[0])
+
+    try:
+        watching = Watching(replace)
+        report = await analyse(film, url, AnalysisOptions(("What?",), part_s=5), watching)
+    finally:
+        ended(running.pop())
+    assert [note.part.index for note in report.notes] == [0, 1, 2, 3]
+    assert report.error is None
+    assert report.answers[0].text == ANSWER
+    assert "away" in watching.seen
+    assert "back" in watching.seen
+
+
+async def test_a_server_that_stays_away(film: Path) -> None:
+    """What is known is reported, with the reason."""
+    process, url = await asyncio.to_thread(started)
+    running = [process]
+
+    def end(report: Report) -> None:
+        if running:
+            ended(running.pop())
+
+    options = AnalysisOptions(("What?",), part_s=5, retry_for_s=0.5)
+    report = await analyse(film, url, options, Watching(end))
+    wire = report.to_wire()
+    assert wire["error"]
+    assert wire["complete"] is False
+    assert wire["parts"]
+    assert wire["answers"] == []
+
+
+# --- other servers --------------------------------------------------------------------------------
+
+Handle = Callable[[ServerConnection, dict[str, Any]], Awaitable[None]]
+SESSION = {"type": "realtime", "model": "m"}
+
+
+async def scripted(connection: ServerConnection, handle: Handle) -> None:
+    await connection.send(json.dumps({"type": "session.created", "session": SESSION}))
+    async for message in connection:
+        await handle(connection, json.loads(message))
+
+
+async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> None:
+    """A plain server that knows neither our keys nor transcription sessions: the sound of each part
+    goes to its model, beside the pictures; no key of ours is sent in the end."""
+    inputs: list[list[dict[str, Any]]] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "session.update":
+            known = "gateway" not in event["session"]
+            if known and event["session"]["type"] == "realtime":
+                await say("session.updated", session=SESSION)
+            else:
+                await say("error", error={"message": "unknown", "code": "unknown_parameter"})
+        elif event["type"] == "response.create":
+            asked = event["response"]
+            assert asked["conversation"] == "none"
+            inputs.append(asked["input"][0]["content"])
+            whole = {
+                "id": f"r{len(inputs)}",
+                "status": "completed",
+                "metadata": asked["metadata"],
+                "usage": {"input_token_details": {"image_tokens": 900}},
+            }
+            await say("response.created", response=whole)
+            await say("response.output_text.delta", response_id=whole["id"], delta="Yes.")
+            await say("response.done", response=whole)
+
+    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        report = await analyse(film, url, AnalysisOptions(("What?",)), AnalysisObserver())
+    _, part, question = inputs
+    kinds = [content["type"] for content in part]
+    assert kinds.count("input_image") == len(report.notes[0].shown_s) > 0
+    assert kinds.count("input_audio") == 1
+    assert [content["type"] for content in question] == ["input_text"]
+    assert report.answers[0].text == "Yes."
+    assert any("writes down nothing" in remark for remark in report.to_wire()["remarks"])
+
+
+@pytest.mark.parametrize("refused", ["a line", "the sound"])
+async def test_what_cannot_be_written_down(film: Path, refused: str) -> None:
+    """The part is looked at all the same, and the result says what is missing."""
+    error = {"code": "engine_behind", "message": "The engine is too far behind."}
+    appends: list[ServerConnection] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "input_audio_buffer.append":
+            if refused == "the sound":
+                await say("error", error=error)
+            else:
+                appends.append(connection)
+        elif event["type"] == "session.update":
+            if connection in appends:
+                await say("input_audio_buffer.speech_started", item_id="i", audio_start_ms=0)
+                await say("input_audio_buffer.speech_stopped", item_id="i", audio_end_ms=900)
+                await say(
+                    "conversation.item.input_audio_transcription.failed",
+                    item_id="i",
+                    error=error,
+                )
+            await say("session.updated", session=SESSION)
+        elif event["type"] == "response.create":
+            whole = {"id": "r", "status": "completed", "metadata": event["response"]["metadata"]}
+            await say("response.created", response=whole)
+            await say("response.output_text.delta", response_id="r", delta="Yes.")
+            await say("response.done", response=whole)
+
+    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
+        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        report = await analyse(film, url, AnalysisOptions(("What?",)), AnalysisObserver())
+    assert report.error is None
+    assert [(note.seen, note.heard) for note in report.notes] == [("Yes.", [])]
+    assert report.answers[0].text == "Yes."
+    (remark,) = report.to_wire()["remarks"]
+    assert "0:00-0:12 was not written down" in remark
+    assert "too far behind" in remark
+
+
+async def test_what_a_slide_says_is_known(film: Path) -> None:
+    """From a server that reads pictures for its model: one at a time, and their words go into the
+    notes as they are, and so into the answer's prompt."""
+    inputs: list[list[dict[str, Any]]] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "session.update":
+            await say("session.updated", session=SESSION)
+        elif event["type"] == "response.create":
+            content = event["response"]["input"][0]["content"]
+            inputs.append(content)
+            whole = {
+                "id": f"r{len(inputs)}",
+                "status": "completed",
+                "metadata": event["response"]["metadata"],
+            }
+            await say("response.created", response=whole)
+            await say("response.output_text.delta", response_id=whole["id"], delta="A slide.")
+            shown = [part for part in content if part["type"] == "input_image"]
+            if shown:
+                lines = ["Night Train 318", "to Vienna"]
+                read = [{"lines": lines} for _ in shown]
+                await say("gateway.pictures.read", response_id=whole["id"], pictures=read)
+            await say("response.done", response=whole)
+
+    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
+        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        options = AnalysisOptions(("Which train goes to Vienna?",), hear=False)
+        report = await analyse(film, url, options, AnalysisObserver())
+    (part,) = report.to_wire()["parts"]
+    assert part["captions"][0]["written"] == ["Night Train 318", "to Vienna"]
+    (question,) = inputs[-1]
+    assert 'a text that says "Night Train 318 / to Vienna"' in question["text"]
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def command(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "headstart", "talk", *arguments]
+    return subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "COLUMNS": "100"},
+        check=False,
+    )
+
+
+def test_json_lines_for_programs(fake_server_url: str, film: Path) -> None:
+    """The plan, each part, the answers, and the result last."""
+    done = command(
+        str(film),
+        "--url",
+        fake_server_url,
+        "--json",
+        "--part-s",
+        "5",
+        "--ask",
+        "What?",
+        "--ask",
+        "When?",
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = [line["type"] for line in lines]
+    assert kinds == ["plan", *["part"] * 4, "answer", "answer", "result"]
+    assert lines[0]["parts"] == 4
+    assert lines[0]["estimate_s"] > 0
+    assert [answer["question"] for answer in lines[-1]["answers"]] == ["What?", "When?"]
+
+
+def test_text_for_people(fake_server_url: str, film: Path) -> None:
+    """Says beforehand how many parts there are, then how far it is, then the answer."""
+    done = command(str(film), "--url", fake_server_url, "--part-s", "5", "--ask", "What?")
+    assert done.returncode == 0, done.stderr
+    assert "film.mkv · 0:12 · 160 x 96, 10 pictures a second · sound" in done.stdout
+    assert "4 parts of 5 s, 2 s of each read twice · roughly 48 s" in done.stdout
+    assert "part 3 of 4" in done.stdout
+    assert ANSWER in done.stdout
+
+
+def test_a_range_needs_a_question(film: Path) -> None:
+    """Without --ask all of the file would be played."""
+    done = command(str(film), "--from", "0:05")
+    assert done.returncode == 2
+    assert "go with --ask" in " ".join(done.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--from", "noon"), "'noon' is no time"),
+        (("--from", "0:30"), "nothing from 0:30 to the end: it lasts 0:12"),
+        (("--sampler", "luck"), "got 'luck'"),
+        (("--sampler", "changed"), "uniform, motion, change, scene, flow, sharp, got"),
+        (("--webrtc",), "neither --webrtc"),
+    ],
+)
+def test_what_cannot_be_asked(film: Path, arguments: tuple[str, ...], told: str) -> None:
+    """Refused before a server is started, in words."""
+    done = command(str(film), "--ask", "What?", *arguments)
+    assert done.returncode == 2
+    assert told in " ".join(done.stderr.replace("│", " ").split())
+    assert "Traceback" not in done.stderr
