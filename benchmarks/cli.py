@@ -404,12 +404,13 @@ def video(
     none` only compares the ways to choose pictures."""
     from headstart.benchmarks import video as benchmark
     from headstart.benchmarks.photos import PhotosMissing
+    from headstart.gateway.video.file_sampling import POLICIES
 
     if half not in (benchmark.CHOOSE, benchmark.REPORT):
         raise typer.BadParameter(f"expected choose or report, got {half!r}")
-    policy = next((name for name in benchmark.POLICIES if name == sampler), None)
+    policy = next((name for name in POLICIES if name == sampler), None)
     if policy is None:
-        raise typer.BadParameter(f"expected {', '.join(benchmark.POLICIES)}, got {sampler!r}")
+        raise typer.BadParameter(f"expected {', '.join(POLICIES)}, got {sampler!r}")
     try:
         lengths = [float(word) for word in minutes.split(",")]
     except ValueError:

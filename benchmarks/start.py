@@ -38,7 +38,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from headstart.benchmarks import report
 from headstart.benchmarks.live import PACKET_BYTES, PACKET_MS, _packets, _settings
 from headstart.engine.weights.store import home
-from headstart.talk.client import realtime_url
+from headstart.talk.connection.address import realtime_url
 from headstart.talk.local_server import Status, local_server, until_ready
 
 TURNS = 3

@@ -102,8 +102,8 @@ def run(model: str, repeats: int, *, choose: bool, as_json: bool) -> None:
     by_region = regions.rows("choose" if choose else "report")
     for row in by_region:
         report.say(str(row))
-    result = {"model": model, "rows": rows, "groups": groups, "regions": by_region}
-    result |= {"frames": FRAMES}
+    result: dict[str, object] = {"model": model, "rows": rows, "groups": groups}
+    result |= {"regions": by_region, "frames": FRAMES}
     report.finish("tokens", result, as_json=as_json)
 
 

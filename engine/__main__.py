@@ -322,14 +322,14 @@ def _arguments() -> argparse.Namespace:
     batch = "sessions whose audio shares one recogniser pass"
     parser.add_argument("--heard-together", type=int, default=1, help=batch)
     heard = "where the recogniser runs: in a thread beside the decoder's steps, or within them"
-    choices = ("beside", "within")
-    parser.add_argument("--recognition", default="within", choices=choices, help=heard)
+    threads = ("beside", "within")
+    parser.add_argument("--recognition", default="within", choices=threads, help=heard)
     budget = "tokens that the decoder takes per step"
     parser.add_argument("--token-budget", type=int, default=64, help=budget)
     target = "duration to keep steps near, by fewer tokens than the budget; 0: none"
     parser.add_argument("--step-target-ms", type=float, default=0.0, help=target)
     where = "where a model directory encodes pictures: beside the steps, or within them"
-    parser.add_argument("--encoders", default="beside", choices=("beside", "within"), help=where)
+    parser.add_argument("--encoders", default="beside", choices=threads, help=where)
     form = "int8: weights of a model directory's encoders in int8, calibrated when loaded"
     parser.add_argument("--encoder-weights", default="auto", choices=("auto", "int8"), help=form)
     most = "tokens of the pictures in one batch of an encoder beside"

@@ -2,7 +2,7 @@
 
 `Engine` calls `run` for one command at a time, in the order they came. Audio is taken as an
 `AudioBatch` instead, so that several sessions share one pass, and the words of a final pass come
-before the command that needs it (`engine.recognition`). Each command ends in `_sync_stream`, which
+before the command that needs it (`recognition`). Each command ends in `_sync_stream`, which
 makes the KV stream read what the conversation reads now. While an answer is decoded it owns
 the stream; words recognised meanwhile are added when it ends.
 """
@@ -35,7 +35,7 @@ from headstart.engine.session.generation import (
 )
 from headstart.engine.session.summary import Summaries
 from headstart.engine.session.utterance import AudioBatch, Utterance
-from headstart.engine.session.writing import OwnReadings
+from headstart.engine.session.writing import OutOfBandReadings
 
 # Spans kept of one turn for its latency budget, the newest.
 MAX_TURN_SPANS = 256
@@ -78,7 +78,7 @@ class Session:
         self._rolled_back_before = 0
         self._summaries = Summaries(services, self.conversation)
         self._held_since_ns: int | None = None  # when the next answer could have begun
-        self._own_readings: tuple[int, OwnReadings] | None = None  # of the next one out of band
+        self._own_readings = OutOfBandReadings(services.reader, name, self.stream)
         self._unanswered = False  # whether words came since the last answer
         self._moves: deque[api.Move] = deque(maxlen=MAX_MOVES)  # since the last answer
         self.speculated_kept = 0
@@ -165,8 +165,7 @@ class Session:
         for answer in self.side_answers:
             answer.stream.close()
         self.conversation.writing.close()
-        if self._own_readings is not None:
-            self._own_readings[1].close()
+        self._own_readings.close()
         self.stream.close()
 
     # --- speech ----------------------------------------------------------------------------------
@@ -319,25 +318,8 @@ class Session:
         waited_ns = now_ns - self._held_since_ns
         if command.items is None:
             return self.conversation.writing.holds_up(waited_ns)
-        own = self._readings_of(command)
+        own = self._own_readings.of(command)
         return own is not None and own.holds_up(waited_ns)
-
-    def _readings_of(self, command: api.Respond) -> OwnReadings | None:
-        """Of an answer out of band, begun if they are not; None where there is nothing to read."""
-        if self._own_readings is not None:
-            generation, held = self._own_readings
-            if generation == command.generation:
-                return held
-            held.close()  # of one that was cancelled
-            self._own_readings = None
-        reader, items = self._services.reader, command.items or ()
-        shown = any(isinstance(part, api.Image) for item in items for part in item.parts)
-        if reader is None or not shown:
-            return None
-        name = f"{self.name}/{command.generation}"
-        found = OwnReadings(reader, name, self.stream.share_domain, items)
-        self._own_readings = command.generation, found
-        return found
 
     # --- the stream ------------------------------------------------------------------------------
 
@@ -499,15 +481,14 @@ class Session:
         stream = self._new_stream(f"{self.name}/{command.generation}")
         stream.share_within(self.stream.share_domain, self.stream.place)
         own = command.instructions, command.tools, command.sampling.max_tokens
-        readings = self._readings_of(command)
+        readings = self._own_readings.of(command)
         items = command.items if readings is None else readings.noted_items()
         prompt = self.conversation.out_of_band_prompt(items, stream, *own)
         answer = self._new_answer(stream, prompt, command)
         if readings is not None:
             answer.read = readings.lines()
             answer.spans += readings.spans()
-            readings.close()
-            self._own_readings = None
+            self._own_readings.close()
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
         answer.sync_stream()

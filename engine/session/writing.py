@@ -140,6 +140,36 @@ class Writing:
         return self._told_text
 
 
+class OutOfBandReadings:
+    """The readings for the next answer out of band of one session, the only one that waits."""
+
+    def __init__(self, reader: PictureReader | None, session: str, stream: Stream) -> None:
+        self._reader, self._session, self._stream = reader, session, stream
+        self._next: tuple[int, OwnReadings] | None = None  # and the answer's generation
+
+    def of(self, command: api.Respond) -> OwnReadings | None:
+        """Those of the answer, begun if they are not; None where there is nothing to read."""
+        if self._next is not None:
+            generation, readings = self._next
+            if generation == command.generation:
+                return readings
+            self.close()  # of one that was cancelled
+        items = command.items or ()
+        shown = any(isinstance(part, api.Image) for item in items for part in item.parts)
+        if self._reader is None or not shown:
+            return None
+        name = f"{self._session}/{command.generation}"
+        begun = OwnReadings(self._reader, name, self._stream.share_domain, items)
+        self._next = command.generation, begun
+        return begun
+
+    def close(self) -> None:
+        """Drop what is not read yet."""
+        if self._next is not None:
+            self._next[1].close()
+            self._next = None
+
+
 class OwnReadings:
     """The readings of the pictures in an out-of-band answer's own `items`, for its stream."""
 

@@ -20,4 +20,4 @@ async def test_what_is_said_and_shown(server: Server) -> None:
     (answer,) = report.answers
     assert answer.status == "completed"
     assert answer.text
-    assert report.lost == []
+    assert report.losses == []

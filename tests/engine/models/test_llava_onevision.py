@@ -143,10 +143,10 @@ def test_frames_of_one_size_are_encoded_as_one_stack(pair: Twins) -> None:
         return encode(pixels)
 
     for live in (True, False):
-        alone = [encoder.features([picture], live=live)[0] for picture in pictures]
+        alone = [encoder.features([picture], [b""], live=live)[0] for picture in pictures]
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(pair.ours.tower, "encode", counted)
-            together = encoder.features(pictures, live=live)
+            together = encoder.features(pictures, [b""] * len(pictures), live=live)
         assert len(together) == 3
         for one, other in zip(alone, together, strict=True):
             if live:

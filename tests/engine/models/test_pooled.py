@@ -215,8 +215,8 @@ def test_frames_of_different_sessions_are_never_pooled_together(tmp_path: Path, 
         api.Image(70, 70, rng.integers(0, 256, 3 * 70 * 70, dtype=np.uint8).tobytes())
         for _ in range(4)
     ]
-    together = encoder.features(images, live=True)
-    alone = [encoder.features([image], live=True)[0] for image in images]
+    together = encoder.features(images, [b""] * 4, live=True)
+    alone = [encoder.features([image], [b""], live=True)[0] for image in images]
     for one, other in zip(together, alone, strict=True):
         ((_, found),), ((_, wanted),) = one.units, other.units
         assert torch.allclose(found, wanted)
@@ -239,7 +239,7 @@ def test_an_encoder_knows_about_how_large_a_frame_becomes(
     image = api.Image(width, height, bytes(3 * width * height))
     encoder = ModelImageEncoder(base)
     tokens, _ = encoder.size(image, live=True)
-    cells = sum(len(vectors) for _, vectors in encoder.features([image], live=True)[0].units)
+    cells = sum(len(vectors) for _, vectors in encoder.features([image], [b""], live=True)[0].units)
     assert tokens >= cells / 2
     assert tokens <= 2 * cells or max(sides) > 1_024  # Pixtral makes those smaller
 
