@@ -52,6 +52,20 @@ def test_engines_and_encoder_have_the_same_model(tmp_path: Path) -> None:
     assert "--encoder-url" not in local.engine_argv(load(), "ipc:///x")
 
 
+def test_an_engine_elsewhere_needs_no_keys_for_an_encoder_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys are for the gateway; the encoder beside it has a private address without any."""
+    from headstart.engine import __main__ as engine_process
+
+    elsewhere = load(flags={"encoder": "process", "model": "/m", "engine_keys": str(tmp_path)})
+    argv = local.engine_process(elsewhere, "tcp://h:1", encoder="ipc:///e").argv
+    assert argv[argv.index("--keys") + 1] == str(tmp_path)
+    monkeypatch.setattr(sys, "argv", argv[argv.index("headstart.engine") :])
+    config = engine_process._config(engine_process._arguments())
+    assert (config.encoder_url, config.encoder_keys) == ("ipc:///e", None)
+
+
 def test_an_encoder_alone_needs_an_address_and_keys() -> None:
     """Of its own, and beyond this machine with keys."""
     with pytest.raises(ConfigError, match="encoder_url"):
