@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -21,8 +22,8 @@ from websockets.sync.client import connect
 
 from headstart.gateway.config import load
 from headstart.gateway.engines import local
-from headstart.gateway.errors import ConfigError
-from headstart.gateway.server.main import encoder
+from headstart.gateway.errors import ChildRefused, ConfigError
+from headstart.gateway.server.main import _supervise, encoder
 from tests.engine.models.served import write_pixtral
 from tests.gateway.server.test_main import WAIT_S, Server, next_event, until
 
@@ -64,6 +65,30 @@ def test_an_engine_elsewhere_needs_no_keys_for_an_encoder_beside_it(
     monkeypatch.setattr(sys, "argv", argv[argv.index("headstart.engine") :])
     config = engine_process._config(engine_process._arguments())
     assert (config.encoder_url, config.encoder_keys) == ("ipc:///e", None)
+
+
+async def test_an_encoder_that_is_given_up_is_told_of_by_headstart_engine(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its engines go on, without pictures."""
+
+    class Engine:
+        ended = False
+
+        async def run(self) -> None:
+            while "pictures fail until" not in caplog.text:
+                await asyncio.sleep(0.01)
+            self.ended = True
+
+    class Encoder:
+        async def run(self) -> None:
+            raise ChildRefused("encoder", ["no such model"])
+
+    engine: Any = Engine()
+    given_up: Any = Encoder()
+    await asyncio.wait_for(_supervise([engine], given_up), WAIT_S)
+    assert engine.ended
+    assert "no such model" in caplog.text
 
 
 def test_an_encoder_alone_needs_an_address_and_keys() -> None:
