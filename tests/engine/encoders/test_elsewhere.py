@@ -218,7 +218,8 @@ def test_an_answer_of_another_shape_is_refused(tmp_path: Path, address: str) -> 
 
         answer_with([one])
         assert len(encode()) == 1
-        for answer in (None, [], [one, one], [no_frame], [wide]):
+        bad: list[list[Picture] | None] = [None, [], [one, one], [no_frame], [wide]]
+        for answer in bad:
             answer_with(answer)
             with pytest.raises(EncoderFailed):
                 encode()

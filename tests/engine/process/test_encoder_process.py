@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -134,10 +135,19 @@ def test_kill_9_costs_the_picture_under_way_and_nothing_else(
     first.events.clear()
     first.engine.receive(api.Open("s", "Be brief."))
     whole.suspend()  # so that it is killed while it has the picture
+    sent = threading.Event()
+    send = client._Connection._send
+
+    def note(*given: Any) -> Any:
+        request = send(*given)
+        sent.set()
+        return request
+
+    monkeypatch.setattr(client._Connection, "_send", note)
     first.show("s", 1, picture(2))
     while not first.engine.is_encoding:
         first.engine.step()
-    first.engine.step()
+    assert sent.wait(PATIENCE_S)  # by the encoder thread, which is not in a hurry
     os.kill(process.process.pid, signal.SIGKILL)
     process.process.wait()
     process.start()
