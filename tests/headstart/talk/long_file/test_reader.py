@@ -286,7 +286,7 @@ def test_pictures_keep_their_times_behind_a_break(
     pictures = changing(24, RED, GREEN, BLUE)
     path = write_video(tmp_path / "a.mkv", pictures, options={"g": "60", "sc_threshold": "1000000"})
     whole = video_reader.decoded
-    passes = []
+    passes: list[Any] = []
 
     def decoded(container: Any, stream: Any, tally: Any) -> Iterator[Any]:
         passes.append(container)
