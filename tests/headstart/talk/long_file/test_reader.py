@@ -20,6 +20,7 @@ from headstart.talk.long_file.parts import Plan
 from headstart.talk.long_file.reader import PartMedia, read
 from headstart.talk.long_file.video_reader import Picture
 from headstart.talk.media.audio import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.media.container import decoded
 from tests.headstart.talk.long_file.video_files import (
     BLUE,
     FPS,
@@ -285,19 +286,18 @@ def test_pictures_keep_their_times_behind_a_break(
     is not shown again, and what follows has its own time."""
     pictures = changing(24, RED, GREEN, BLUE)
     path = write_video(tmp_path / "a.mkv", pictures, options={"g": "60", "sc_threshold": "1000000"})
-    whole = video_reader.decoded
     passes: list[Any] = []
 
-    def decoded(container: Any, stream: Any, tally: Any) -> Iterator[Any]:
+    def breaking_off(container: Any, stream: Any, tally: Any) -> Iterator[Any]:
         passes.append(container)
-        for frame in whole(container, stream, tally):
+        for frame in decoded(container, stream, tally):
             if len(passes) == 1 and frame.time > 10:
                 tally.ended_early = True
                 return
             if len(passes) == 1 or not 10 < frame.time < 12:
                 yield frame
 
-    monkeypatch.setattr(video_reader, "decoded", decoded)
+    monkeypatch.setattr(video_reader, "decoded", breaking_off)
     _, (material,) = parts_of(path)
     assert [colour(shown) for shown in material.pictures] == [RED, GREEN, BLUE]
     assert [shown.at_s for shown in material.pictures] == pytest.approx([0, 8, 16], abs=0.3)
