@@ -549,7 +549,9 @@ def main() -> None:
     try:
         app()
     except GatewayError as error:
-        print(f"headstart: {error}", file=sys.stderr)
+        from headstart.talk.output import printable  # late: it imports what plays files
+
+        print(printable(f"headstart: {error}"), file=sys.stderr)
         sys.exit(error.exit_code)
     except PermissionError as error:
         print(f"headstart: {error}", file=sys.stderr)

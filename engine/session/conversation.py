@@ -106,12 +106,12 @@ class Conversation:
             at = 0
         else:
             at = self._index(after) + 1
-        entry = self.entry(item, self._stream)
-        if self.only_hears:
-            return
-        self.stills.added(item)
-        frame = len(self._services.chat.user_open)
-        require_fits(entry, self.window.behind(len(self._system)) - frame)
+        with self.stills.adding(item):
+            entry = self.entry(item, self._stream)
+            if self.only_hears:
+                return
+            frame = len(self._services.chat.user_open)
+            require_fits(entry, self.window.behind(len(self._system)) - frame)
         if entry.role is api.Role.USER:
             self._look_at_stills(item, entry)
             texts = [part.text for part in item.parts if isinstance(part, api.Text)]

@@ -148,6 +148,7 @@ class Session:
             lambda c: isinstance(c, api.Respond) and c.generation == generation
         ):
             self._held_since_ns = None
+            self._own_readings.cancel(generation)
             self._emit_cancelled(generation)
 
     def streams(self) -> list[Stream]:
@@ -482,12 +483,14 @@ class Session:
         stream.share_within(self.stream.share_domain, self.stream.place)
         own = command.instructions, command.tools, command.sampling.max_tokens
         readings = self._own_readings.of(command)
-        items = command.items if readings is None else readings.noted_items()
-        prompt = self.conversation.out_of_band_prompt(items, stream, *own)
-        answer = self._new_answer(stream, prompt, command)
-        if readings is not None:
-            answer.read = readings.lines()
-            answer.spans += readings.spans()
+        try:
+            items = command.items if readings is None else readings.noted_items()
+            prompt = self.conversation.out_of_band_prompt(items, stream, *own)
+            answer = self._new_answer(stream, prompt, command)
+            if readings is not None:
+                answer.read = readings.lines()
+                answer.spans += readings.spans()
+        finally:
             self._own_readings.close()
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True

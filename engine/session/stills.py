@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 
 from headstart.engine import api
+from headstart.engine.errors import EngineError
 from headstart.engine.interfaces import ImageEncoder, StillEncoder, StillPart, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.errors import BadTokenBudget
@@ -38,6 +40,19 @@ class Stills:
             self._before, self._item_before = self._newest, self._item_id
             self._newest, self._shown = picture, dict.fromkeys(parts, view.ids)
         return view
+
+    @contextmanager
+    def adding(self, item: api.Item) -> Iterator[None]:
+        """An item is being added. If it is refused, nothing of it is shown later."""
+        newest, before, shown = self._newest, self._before, self._shown
+        items = self._item_id, self._item_before
+        try:
+            yield
+        except EngineError:
+            self._newest, self._before, self._shown = newest, before, shown
+            self._item_id, self._item_before = items
+            raise
+        self.added(item)
 
     def added(self, item: api.Item) -> None:
         """An item is added to the conversation, its pictures encoded."""

@@ -153,7 +153,7 @@ class OutOfBandReadings:
             generation, readings = self._next
             if generation == command.generation:
                 return readings
-            self.close()  # of one that was cancelled
+            self.close()
         items = command.items or ()
         shown = any(isinstance(part, api.Image) for item in items for part in item.parts)
         if self._reader is None or not shown:
@@ -162,6 +162,11 @@ class OutOfBandReadings:
         begun = OwnReadings(self._reader, name, self._stream.share_domain, items)
         self._next = command.generation, begun
         return begun
+
+    def cancel(self, generation: int) -> None:
+        """Drop what is not read yet for an answer that will not begin."""
+        if self._next is not None and self._next[0] == generation:
+            self.close()
 
     def close(self) -> None:
         """Drop what is not read yet."""

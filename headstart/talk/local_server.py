@@ -12,12 +12,13 @@ import urllib.request
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlunsplit
 
 from headstart.client_key import NO_KEY
 from headstart.gateway.errors import ServerFailed, ServerUnreachable, TalkError
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.child_process import die_with_parent
+from headstart.talk.connection.address import split
 from headstart.talk.connection.refusals import KEY_FAULT, UNAUTHORISED, error_code, refused_key
 
 Status = dict[str, Any]
@@ -160,8 +161,8 @@ async def until_ready(
 
 
 def status_url(url: str) -> str:
-    """The URL of `/status` for any URL of the server."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
+    """The URL of `/status` for any URL of the server. Raises `ServerUnreachable`."""
+    parts = split(url)
     scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
     path = parts.path.rstrip("/").removesuffix("/realtime").removesuffix("/v1")
     return urlunsplit((scheme, parts.netloc, f"{path}/status", "", ""))

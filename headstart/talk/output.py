@@ -51,10 +51,10 @@ class Output(TalkObserver):
     def turn_began(self, clip: MediaFile, turn: Turn) -> None:
         """Remarks about the file are printed on stderr, too."""
         for remark in clip.remarks:
-            print(remark, file=sys.stderr, flush=True)
+            self.remark(remark)
 
     def remark(self, sentence: str) -> None:
-        print(sentence, file=sys.stderr, flush=True)
+        print(printable(sentence), file=sys.stderr, flush=True)
 
     def starting(self) -> None:
         """A server is being started."""
@@ -99,7 +99,7 @@ class JsonOutput(Output):
 
     def turn_ended(self, turn: Turn) -> None:
         if turn.heard_nothing:
-            print(f"{turn.file}: no speech was found", file=sys.stderr, flush=True)
+            self.remark(f"{turn.file}: no speech was found")
 
     def done(self, result: dict[str, Any]) -> None:
         self._line(result)

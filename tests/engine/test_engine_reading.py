@@ -391,15 +391,24 @@ def test_an_answer_out_of_band_waits_for_so_long(
 def test_an_answer_out_of_band_that_waits_can_be_cancelled(
     bench: Bench, reader: FakeReader
 ) -> None:
-    """Its pictures are not read to their end once another one comes."""
+    """Its pictures are not read to their end."""
     ask_beside(bench, "what does it say", picture(1, "A"))
     bench.tell(api.Cancel("s", -1))
     bench.run()
     assert bench.finished(-1).reason is api.FinishReason.CANCELLED
+    assert reader.forgotten == ["s/-1"]
     ask_beside(bench, "what does it say", picture(2, "B"), number=-2)
     assert reader.forgotten == ["s/-1"]
     reader.finish()
     assert bench.finished(-2).read == (("B",),)
+
+
+def test_an_answer_out_of_band_that_cannot_begin(bench: Bench, reader: FakeReader) -> None:
+    """Nothing is kept of its pictures."""
+    ask_beside(bench, "what does it say " * 2000, picture(1, "A"))
+    reader.finish()
+    assert bench.finished(-1).reason is api.FinishReason.FAILED
+    assert reader.forgotten == ["s/-1"]
 
 
 def test_an_answer_that_waits_can_be_cancelled(bench: Bench, reader: FakeReader) -> None:

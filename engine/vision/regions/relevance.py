@@ -50,6 +50,7 @@ _PLACE = re.compile(
     rf"|\b{_SIDE}([ -]hand)? (side|corner|half|edge|part|third)\b",
     re.IGNORECASE,
 )
+_SIDES = re.compile(rf"\b{_SIDE}\b")  # "laptop" names none
 _WORD = re.compile(r"[^\W\d_]{3,}|\d{2,}")
 _NAMES_NOTHING = """
     about and any are can could describe does did doing for from has have here how into its left
@@ -79,7 +80,7 @@ class Asked:
 def asked_by(question: str, *, writing: bool = False) -> Asked:
     """What a question is about; that it is about `writing`, the caller knows."""
     words = {word.lower() for word in _WORD.findall(question)}
-    places = frozenset(re.findall(_SIDE, question.lower())) if _PLACE.search(question) else ()
+    places = _SIDES.findall(question.lower()) if _PLACE.search(question) else ()
     named = words - _COMMON
     return Asked(
         writing=writing,

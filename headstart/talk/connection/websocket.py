@@ -97,15 +97,19 @@ async def _connected(url: str, headers: dict[str, str]) -> ClientConnection:
 
 
 async def _welcome(socket: ClientConnection) -> str | bytes:
-    """The server's first message to a resuming client. Raises `ResumeRefused` if it refuses."""
+    """The server's first message to a resuming client. Raises `ResumeRefused` if it refuses, and
+    `ServerFailed` if that cannot be read."""
     try:
         first = await socket.recv()
     except ConnectionClosed as closed:
         raise _ended(closed) from closed
-    event = json.loads(first)
-    error = event["error"] if event.get("type") == "error" else {}
-    if str(error.get("code")).startswith("resume_"):
-        raise ResumeRefused(error["code"], error["message"])
+    try:
+        event = json.loads(first)
+        error = event["error"] if event.get("type") == "error" else {}
+        if str(error.get("code")).startswith("resume_"):
+            raise ResumeRefused(error["code"], error["message"])
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as wrong:
+        raise ServerFailed(f"the server broke the protocol: {wrong!r}") from wrong
     return first
 
 

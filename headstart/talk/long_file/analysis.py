@@ -194,6 +194,8 @@ class _Analysis:
         except AnswerFailed as failed:
             span = f"{clock(media.part.start_s)}-{clock(media.part.end_s)}"
             self._remark(f"what is said in {span} was not written down: {failed}")
+            # Its clock may not count the sound that it refused: the next part has a session anew.
+            await self._transcription.close()
             return []
         if reason is not None:
             self._cannot_hear = True

@@ -105,7 +105,8 @@ class AudioReader:
         placing = _Placing(at)
         told, is_first, skip, made_s = 0, True, 0, 0.0
         for container in passes(self._info, stream, self._start_s, at):
-            placing.begin_again()
+            if at.is_again:
+                placing.begin_again()
             faulty = heard.corrupt
             for wave in pieces(container, container.streams[stream], heard, placing):
                 self._check()

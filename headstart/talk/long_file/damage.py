@@ -58,10 +58,12 @@ class Losses:
 
 @dataclass
 class Position:
-    """How far a stream was read, by its timestamps, and its faults."""
+    """How far a stream was read, by its timestamps, and its faults. `is_again`: whether the decoder
+    at hand may begin with what the one before it has read."""
 
     tally: Tally
     time_s: float | None = None
+    is_again: bool = False
 
 
 def passes(info: FileInfo, stream: int, start_s: float, at: Position) -> Iterator[InputContainer]:
@@ -82,6 +84,7 @@ def passes(info: FileInfo, stream: int, start_s: float, at: Position) -> Iterato
                 except UNDECODABLE:
                     if tries:
                         return
+            at.is_again = tries > 0
             yield container
         if not at.tally.ended_early or tries >= RETRIES:
             return

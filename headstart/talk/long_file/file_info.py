@@ -17,7 +17,7 @@ from av.container.input import InputContainer
 
 from headstart.gateway.errors import FileEmpty, FileMissing, MediaError
 from headstart.talk.long_file.times import clock
-from headstart.talk.media.container import UNDECODABLE, opened
+from headstart.talk.media.container import UNDECODABLE, ogg_links, opened, parts
 from headstart.talk.media.video import is_cover
 
 LARGE_PX = 3840 * 2160
@@ -79,7 +79,7 @@ def read_info(path: Path) -> FileInfo:
             raise NothingToSee(str(path), f"has nothing to see or hear; it holds {holds}")
         starts_s = [s for s in (sound_from_s, _starts_s(video)) if s is not None]
         start_s = min(starts_s, default=0.0) if not _unrelated(starts_s) else starts_s[0]
-        duration_s = _duration_s(container)
+        duration_s = _whole_s(path, container)
         if not duration_s:
             remarks.append("it does not say how long it is: it was read once to find out")
             duration_s = _measured_s(container, start_s)
@@ -151,6 +151,13 @@ def _starts_s(stream: av.stream.Stream | None) -> float | None:
 def _unrelated(starts_s: list[float]) -> bool:
     """Streams that begin more than a minute apart have clocks of their own."""
     return bool(starts_s) and max(starts_s) - min(starts_s) > 60
+
+
+def _whole_s(path: Path, container: InputContainer) -> float:
+    """Of a chained Ogg all links together: each says how long it is itself."""
+    if len(ogg_links(path)) > 1:
+        return sum(_duration_s(link) for link in parts(path))
+    return _duration_s(container)
 
 
 def _duration_s(container: InputContainer) -> float:

@@ -36,7 +36,7 @@ class AnswerFailed(ServerFailed):
 
 
 _PASSING = ("engine_unavailable", "engine_lost", "rate_limit_exceeded", "server_error")
-_TOO_LONG = ("cache_full", "context_length_exceeded", "input_too_long")
+_TOO_LONG = ("cache_full", "context_full", "context_length_exceeded", "input_too_long")
 
 
 @dataclass(frozen=True)

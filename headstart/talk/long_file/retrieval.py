@@ -148,8 +148,9 @@ def _spread(count: int) -> Iterable[int]:
 
 
 def shown_at(notes: Sequence[Note], at_s: float) -> Caption | None:
-    """What stood there at a time, as far as single pictures were described."""
-    earlier = (c for note in notes for c in note.captions if c.at_s <= at_s)
+    """What stood there at a time, as far as single pictures of that part were described."""
+    there = (note for note in notes if note.part.start_s <= at_s < note.part.end_s)
+    earlier = (c for note in there for c in note.captions if c.at_s <= at_s)
     return max(earlier, key=lambda caption: caption.at_s, default=None)
 
 

@@ -127,6 +127,7 @@ class VideoReader:
             context.thread_count = min(THREADS_MAX, os.cpu_count() or 1)
             if info.fps >= SKIPS_FROM_FPS:
                 context.skip_frame = "NONREF"
+            again = at.is_again
             for frame in decoded(container, stream, tally):
                 self._check()
                 if not isinstance(frame, VideoFrame):
@@ -141,6 +142,10 @@ class VideoReader:
                 else:
                     at.time_s = stamp_s
                     at_s = stamp_s + shift_s
+                    if again and last_s is not None and at_s <= last_s:
+                        continue
+                if again:
+                    again, is_bad = False, True  # reading broke off before it
                 if last_s is not None and at_s < last_s - BACKWARDS_S:
                     shift_s += last_s + 0.04 - at_s  # another link, or timestamps that restarted
                     at_s = last_s + 0.04

@@ -42,8 +42,10 @@ class Tally:
 @contextlib.contextmanager
 def opened(path: Path, source: Any = None) -> Iterator[InputContainer]:
     """Opens `path`, or the part of it that `source` reads."""
+    # FFmpeg takes what stands before a colon for a protocol: "12:30.mp4".
+    name = str(path.absolute())
     try:
-        container = av.open(source or str(path), metadata_errors="replace")
+        container = av.open(name if source is None else source, metadata_errors="replace")
     except (PermissionError, IsADirectoryError) as error:
         raise FileMissing(
             str(path), f"cannot be read ({words(error)}): check its rights"

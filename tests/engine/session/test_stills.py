@@ -147,6 +147,24 @@ def test_a_removed_picture_is_not_shown_again(parts: tuple[Bench, FakeStills]) -
     assert picture_tokens(bench) == 0
 
 
+def test_a_refused_picture_is_not_shown_later(parts: tuple[Bench, FakeStills]) -> None:
+    """A question is about the one before, as if the item had never come."""
+    bench, stills = parts
+    pictures = [api.Image(1, 1, bytes([letter, 0, 0])) for letter in (5, 6)]
+    item = api.Item("p2", api.Role.USER, (*pictures, api.Text("that one " * 3000)))
+    bench.tell(api.AddItem("s", item))
+    bench.run()
+    failed = [event.code for event in bench.events if isinstance(event, api.Failed)]
+    assert failed == ["context_full"]
+    bench.tell(api.AddItem("s", user_item("u1", "what is it")), respond(1))
+    bench.run()
+    stream = bench.engine.sessions["s"].stream
+    soft = [stream.soft.vector(token) for token in stream.tokens if token in stream.soft]
+    assert {vector[0] for vector in soft} == {9}
+    assert len(soft) == (Detail.LOW + Detail.HIGH) // 16
+    assert stills.before[-1] is None
+
+
 def test_spoken_words_count_if_the_picture_cannot_be_shown(
     parts: tuple[Bench, FakeStills],
 ) -> None:

@@ -14,6 +14,7 @@ from headstart.talk.client import TalkObserver, TalkOptions, talk
 from headstart.talk.connection.address import realtime_url
 from headstart.talk.connection.resumption import ResumableConnection
 from headstart.talk.dialog import Dialog
+from headstart.talk.local_server import status_url
 from tests.headstart.talk.media_files import write_quiet
 
 FAST = TalkOptions(fast=True)
@@ -203,6 +204,10 @@ def test_addresses() -> None:
     assert realtime_url("ws://h/v1/realtime?model=x", None) == "ws://h/v1/realtime?model=x"
     with pytest.raises(ServerUnreachable, match="expected http://HOST:PORT"):
         realtime_url("ftp://h", None)
+    for no_address in ("http://[::1", "h:99999", "h:port", ":8000"):
+        for url_of in (lambda url: realtime_url(url, None), status_url):
+            with pytest.raises(ServerUnreachable, match="expected http://HOST:PORT"):
+                url_of(no_address)
 
 
 class Failing(TalkObserver):

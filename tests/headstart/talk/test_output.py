@@ -68,6 +68,25 @@ def test_pretty_output_in_a_pipe() -> None:
     assert "\x1b" not in text
 
 
+@pytest.mark.parametrize("output", [JsonOutput(io.StringIO()), PrettyOutput()])
+def test_no_files_name_steers_the_terminal(
+    output: JsonOutput | PrettyOutput, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In a remark about it."""
+    name = "a\x1b]0;owned\x07.wav"
+    turn = Dialog().begin(name, reports=True)
+    turn.all_sent = True
+    clip = MediaFile(Path(name), 2.0, False, False, remarks=(f"{name} is clipped",))
+    output.turn_began(clip, turn)
+    output.remark(f"{name} is truncated")
+    output.turn_ended(turn)
+    output.close()
+    shown = "".join(capsys.readouterr())
+    assert "is clipped" in shown
+    assert "is truncated" in shown
+    assert not {"\x1b", "\x07"} & set(shown)
+
+
 def test_pretty_output_in_a_terminal_cleans_up() -> None:
     """Live in a terminal: the final words stand, and closing shows the cursor again."""
     console = Console(file=io.StringIO(), width=100, force_terminal=True)

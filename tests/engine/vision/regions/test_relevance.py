@@ -55,6 +55,7 @@ def given_for(
         ("Is there a dog?", set()),  # nobody knows
         ("What is in the lower right corner?", {CUP}),
         ("What do you see on the left?", {CAT, SIGN}),
+        ("What lies on the laptop on the left?", {CAT, SIGN}),  # not at the top
         ("What does the sign on the left say?", {SIGN}),
         ("What does the sign on the right say?", {FACE, CUP}),  # there is none: the place counts
         ("Describe it.", {SIGN, SMALL_SIGN}),  # and a face, but for the limit

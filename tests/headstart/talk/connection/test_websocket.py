@@ -50,6 +50,19 @@ async def test_a_refusal_to_go_on() -> None:
         assert refused.value.in_use
 
 
+@pytest.mark.parametrize("said", ["no JSON", "[]", '{"type": "error"}'])
+async def test_a_welcome_that_cannot_be_read(said: str) -> None:
+    """It is the server's fault, and said so."""
+
+    async def handle(socket: ServerConnection) -> None:
+        await socket.send(said)
+
+    async with server(handle) as url:
+        with pytest.raises(ServerFailed, match="broke the protocol"):
+            async with open_socket(url, "key", TICKET):
+                pass
+
+
 async def test_a_loss_is_no_goodbye() -> None:
     """A close frame is the server's wish; without one it was the network."""
 

@@ -330,6 +330,50 @@ async def test_what_cannot_be_written_down(film: Path, refused: str) -> None:
     assert "too far behind" in remark
 
 
+async def test_times_are_right_behind_sound_that_was_refused(film: Path) -> None:
+    """A server that refuses a part's sound does not count it: the next one has a session anew."""
+    error = {"code": "engine_behind", "message": "The engine is too far behind."}
+    hearing: list[ServerConnection] = []  # in the order of their first sound
+    told: list[ServerConnection] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "input_audio_buffer.append":
+            if connection not in hearing:
+                hearing.append(connection)
+            if connection is hearing[0]:
+                await say("error", error=error)
+        elif event["type"] == "session.update":
+            if connection in hearing[1:] and connection not in told:
+                told.append(connection)
+                await say("input_audio_buffer.speech_started", item_id="i", audio_start_ms=700)
+                await say("input_audio_buffer.speech_stopped", item_id="i", audio_end_ms=2500)
+                await say(
+                    "conversation.item.input_audio_transcription.completed",
+                    item_id="i",
+                    transcript="Hello.",
+                )
+            await say("session.updated", session=SESSION)
+        elif event["type"] == "response.create":
+            whole = {"id": "r", "status": "completed", "metadata": event["response"]["metadata"]}
+            await say("response.created", response=whole)
+            await say("response.output_text.delta", response_id="r", delta="Yes.")
+            await say("response.done", response=whole)
+
+    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
+        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        options = AnalysisOptions(("What?",), part_s=6)
+        report = await analyse(film, url, options, AnalysisObserver())
+    first, second, *_ = report.notes
+    assert first.heard == []
+    (line,) = second.heard
+    assert line.text == "Hello."
+    assert line.start_s == pytest.approx(second.part.start_s + 1.0)
+    assert line.end_s == pytest.approx(second.part.start_s + 2.0)
+
+
 async def test_what_a_slide_says_is_known(film: Path) -> None:
     """From a server that reads pictures for its model: one at a time, and their words go into the
     notes as they are, and so into the answer's prompt."""

@@ -1,21 +1,26 @@
 """Real files through real decoders, each odd in one way."""
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 import pytest
 
 from headstart.gateway.errors import FileEmpty, FileMissing, FileUndecodable
+from headstart.talk.long_file import video_reader
+from headstart.talk.long_file.damage import Loss
 from headstart.talk.long_file.file_info import FileInfo, NothingToSee, read_info, within
 from headstart.talk.long_file.frame_choice import FrameChooser
 from headstart.talk.long_file.parts import Plan
 from headstart.talk.long_file.reader import PartMedia, read
 from headstart.talk.long_file.video_reader import Picture
 from headstart.talk.media.audio import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.media.container import decoded
 from tests.headstart.talk.long_file.video_files import (
     BLUE,
     FPS,
@@ -261,6 +266,42 @@ def test_joined_and_unequal_files(tmp_path: Path) -> None:
     info = read_info(path)
     materials = [chosen(media, FrameChooser()) for media in read(info, Plan(0, 12))]
     assert [colour(shown) for m in materials for shown in m.pictures] == [RED, BLUE]
+
+
+def test_the_links_of_a_chain_follow_each_other(tmp_path: Path) -> None:
+    """An Ogg of two links, each with times of its own: heard to its end."""
+    one = write_audio(tmp_path / "1.ogg", "libopus", 48_000, duration_s=2.0)
+    two = write_audio(tmp_path / "2.ogg", "libopus", 48_000, duration_s=3.0)
+    info, (material,) = parts_of(joined(tmp_path / "both.ogg", one, two))
+    assert info.duration_s == pytest.approx(5, abs=0.1)
+    heard = np.frombuffer(material.pcm, "<i2").astype(int)
+    assert len(heard) / SAMPLE_RATE_HZ == pytest.approx(5, abs=0.1)
+    assert np.abs(heard[-SAMPLE_RATE_HZ:]).mean() > 500
+
+
+def test_pictures_keep_their_times_behind_a_break(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading breaks off, and goes on from a key frame some seconds before: what was shown already
+    is not shown again, and what follows has its own time."""
+    pictures = changing(24, RED, GREEN, BLUE)
+    path = write_video(tmp_path / "a.mkv", pictures, options={"g": "60", "sc_threshold": "1000000"})
+    passes: list[Any] = []
+
+    def breaking_off(container: Any, stream: Any, tally: Any) -> Iterator[Any]:
+        passes.append(container)
+        for frame in decoded(container, stream, tally):
+            if len(passes) == 1 and frame.time > 10:
+                tally.ended_early = True
+                return
+            if len(passes) == 1 or not 10 < frame.time < 12:
+                yield frame
+
+    monkeypatch.setattr(video_reader, "decoded", breaking_off)
+    _, (material,) = parts_of(path)
+    assert [colour(shown) for shown in material.pictures] == [RED, GREEN, BLUE]
+    assert [shown.at_s for shown in material.pictures] == pytest.approx([0, 8, 16], abs=0.3)
+    assert material.losses == (Loss("pictures", 10.0, 12.0),)
 
 
 def test_a_file_that_does_not_say_how_long_it_is(tmp_path: Path) -> None:

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.talk.long_file.notes import Note, groups
+from headstart.talk.long_file.notes import Caption, Note, groups
 from headstart.talk.long_file.parts import Plan
-from headstart.talk.long_file.retrieval import chosen, scores, times
+from headstart.talk.long_file.retrieval import chosen, scores, shown_at, times
 from headstart.talk.long_file.transcription import Line
 
 PLAN = Plan(0, 1800)
@@ -50,6 +50,18 @@ def test_a_time_finds_its_part(question: str, at_s: float) -> None:
     """Clock times, minutes, seconds, the beginning and the end."""
     picked = chosen(question, lecture(), 400, 0, 1800)
     assert any(each.part.start_s <= at_s <= each.part.end_s for each in picked)
+
+
+def test_what_is_shown_at_a_time() -> None:
+    """The newest picture of that part; nothing behind the end, or of a part without pictures."""
+    notes = lecture()[:3]
+    for each in notes[:2]:
+        start_s = each.part.start_s
+        each.captions += [Caption(start_s, f"{start_s:.0f}"), Caption(start_s + 9, "later")]
+    assert shown_at(notes, 29.5) == notes[1].captions[0]
+    assert shown_at(notes, 40) == notes[1].captions[1]
+    assert shown_at(notes, 70) is None
+    assert shown_at(notes, 750) is None
 
 
 def test_times_in_a_question() -> None:

@@ -38,6 +38,16 @@ def test_an_ogg_has_as_many_links_as_were_joined(tmp_path: Path) -> None:
     assert lengths == [14_400] * 3
 
 
+def test_a_name_with_a_colon_is_no_protocol(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As FFmpeg would take it in a path without a folder."""
+    monkeypatch.chdir(tmp_path)
+    write_audio(tmp_path / "12:30.wav", "pcm_s16le", 8000)
+    with opened(Path("12:30.wav")) as container:
+        assert len(container.streams.audio) == 1
+
+
 def test_an_oggs_end_is_seen(tmp_path: Path) -> None:
     """On its last page, or not there."""
     whole = write_audio(tmp_path / "a.ogg", "libopus", 48000)
