@@ -15,6 +15,7 @@
     sockets_of    how many sockets a call opens
     own_connecting    errors while a connection is set up
     bound_candidates  how many addresses a peer can add
+    drop_impossible   datagrams that would end a call, whoever sent them
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/transport/webrtc/test_aiortc_hooks.py` names
 each private part, so that a release that moves one fails there and not in a call. Functions that
@@ -52,6 +53,8 @@ PROBE_RETRANSMISSIONS = 2
 """At 0, 0.5 and 1.5 s; the last answer may take until 3.5 s after the first request."""
 RTP_FIRST_BYTES = range(128, 192)
 """RFC 7983 §7: a datagram whose first byte is in this range is RTP or RTCP."""
+SRTP_BYTES_MAX = 1500
+"""The longest packet that pylibsrtp decrypts; it raises `ValueError` for longer ones."""
 DROPPED_AT_ONCE = 32
 WAITING_MAX = 2048
 """Datagrams: twelve seconds of a microphone and some of a camera, delayed by the network."""
@@ -223,6 +226,21 @@ def _check_incoming(
     known = connection._remote_candidates
     if len(known) < count_max or any((c._network_host, c.port) == addr for c in known):
         check(message, addr, protocol)
+
+
+def drop_impossible(peer: RTCPeerConnection) -> None:
+    """Drop datagrams on which aiortc's task raises an exception, which ends the connection: empty
+    ones, and RTP longer than `SRTP_BYTES_MAX`. They come before any key is checked, so anyone who
+    can reach the port could end a call with one. Call when the descriptions are set."""
+    for connection in _connections(peer):
+        connection.data_received = functools.partial(_received, connection.data_received)
+
+
+def _received(pass_on: Callable[[bytes, int], None], data: bytes, component: int) -> None:
+    if not data or (data[0] in RTP_FIRST_BYTES and len(data) > SRTP_BYTES_MAX):
+        log.debug("a datagram of %d bytes is dropped", len(data))
+        return
+    pass_on(data, component)
 
 
 def ration(peer: RTCPeerConnection, share: LoopTimeBudget, on_dropped: Callable[[], None]) -> None:
