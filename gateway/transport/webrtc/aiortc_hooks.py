@@ -16,6 +16,7 @@
     own_connecting    errors while a connection is set up
     bound_candidates  how many addresses a peer can add
     drop_impossible   datagrams that would end a call, whoever sent them
+    bound_sources     of how many sources a receiver reports; its reports may fail
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/transport/webrtc/test_aiortc_hooks.py` names
 each private part, so that a release that moves one fails there and not in a call. Functions that
@@ -53,6 +54,8 @@ PROBE_RETRANSMISSIONS = 2
 """At 0, 0.5 and 1.5 s; the last answer may take until 3.5 s after the first request."""
 RTP_FIRST_BYTES = range(128, 192)
 """RFC 7983 §7: a datagram whose first byte is in this range is RTP or RTCP."""
+SOURCES_MAX = 31
+"""As many as one report has room for: RFC 3550 §6.4.1."""
 SRTP_BYTES_MAX = 1500
 """The longest packet that pylibsrtp decrypts; it raises `ValueError` for longer ones."""
 DROPPED_AT_ONCE = 32
@@ -88,6 +91,24 @@ def route_unknown_payloads(receiver: Any, on_packet: PacketHandler) -> None:
         return found
 
     router.route_rtp = routed
+
+
+def bound_sources(receiver: Any) -> None:
+    """Count and report the packets of the newest `SOURCES_MAX` sources only. A report on more
+    becomes too long to send, which ends the task that makes reports, and then the receiver waits
+    for that task forever when it is stopped. Should it end otherwise, the receiver still stops."""
+    receiver._RTCRtpReceiver__remote_streams = _NewestSources()
+    receiver._RTCRtpReceiver__active_ssrc = _NewestSources()
+    run = receiver._run_rtcp
+
+    async def owned() -> None:
+        try:
+            await run()
+        except Exception as error:
+            log.warning("a receiver sends no more reports: %r", error)
+            receiver._RTCRtpReceiver__rtcp_exited.set()
+
+    receiver._run_rtcp = owned
 
 
 def codecs(transceiver: Any) -> list[RTCRtpCodecParameters]:
@@ -314,6 +335,15 @@ class _Tap:
             self._receiver._RTCRtpReceiver__stop_decoder()
         self._on_packet(packet)
         return False, None
+
+
+class _NewestSources(dict[int, Any]):
+    """By SSRC. A new source beyond `SOURCES_MAX` takes the place of the oldest."""
+
+    def __setitem__(self, ssrc: int, value: Any) -> None:
+        if ssrc not in self and len(self) >= SOURCES_MAX:
+            del self[next(iter(self))]
+        super().__setitem__(ssrc, value)
 
 
 class _TeeBuffer:

@@ -204,6 +204,7 @@ class Call:
     def _on_track(self, track: MediaStreamTrack) -> None:
         """Use the first audio track and the first video track; ignore others."""
         (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
+        aiortc_hooks.bound_sources(receiver)
         if track.kind == "audio" and self._audio is None:
             self._microphone = receiver
             self._audio = AudioTrack(self._hear, self._agree(receiver), self._failed)

@@ -22,6 +22,7 @@ from headstart.gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, TURN_S
 from headstart.gateway.transport.webrtc import aiortc_hooks
 from headstart.gateway.transport.webrtc.aiortc_hooks import (
     ENCODED_FRAMES_MAX,
+    SOURCES_MAX,
     WAITING_MAX,
     NewestFrame,
     _BoundedQueue,
@@ -65,6 +66,10 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     assert "first_byte > 127 and first_byte < 192" in dtls
     assert "self._queue.get()" in inspect.getsource(ice.Connection.recvfrom)
     assert "self._recv = self._connection.recv" in inspect.getsource(rtcicetransport)
+    assert "self.__remote_streams[packet.ssrc] = StreamStatistics" in source
+    assert "self.__active_ssrc[packet.ssrc] = " in source
+    assert "ensure_future(self._run_rtcp())" in source
+    assert "await self.__rtcp_exited.wait()" in source
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
@@ -112,6 +117,43 @@ async def test_tapped_packets_come_as_they_are() -> None:
     assert decoders() == before
     await sender.close()
     await receiver.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_receiver_of_many_sources_reports_and_stops(fails: bool) -> None:
+    """Each packet is from another source. The newest are reported, and the receiver stops at once,
+    also if a report could not be sent."""
+    sources: list[int] = []
+    reports: list[Any] = []
+    speaking: list[Any] = []  # once connected
+
+    def change(packet: RtpPacket) -> None:
+        sources.append(packet.ssrc)
+        for each in speaking:
+            each._ssrc = len(sources)
+
+    async def report(packet: Any) -> None:
+        if len(sources) > 3 * SOURCES_MAX:
+            reports.append(bytes(packet))
+            if fails:
+                raise ValueError("packet is too long")
+
+    def prepare(receiver: Any) -> None:
+        aiortc_hooks.tap_packets(receiver, change)
+        aiortc_hooks.bound_sources(receiver)
+        receiver._send_rtcp = report
+
+    sender, receiver = await _pair(Microphone(), prepare)
+    speaking += sender.getSenders()
+    await until(lambda: bool(reports))
+    assert len(set(sources)) > 2 * SOURCES_MAX
+    (kept,) = (r._RTCRtpReceiver__remote_streams for r in receiver.getReceivers())
+    assert len(kept) == SOURCES_MAX
+    assert sources[-1] in kept
+    assert len(reports[0]) == 8 + 24 * SOURCES_MAX
+    async with asyncio.timeout(60):
+        await receiver.close()
+    await sender.close()
 
 
 async def test_overheard_packets_are_decoded_all_the_same() -> None:
