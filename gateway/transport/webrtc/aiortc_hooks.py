@@ -10,12 +10,13 @@
     answers       whether the peer responds on the network now
     round_trip_ns how long its response takes
     log_relay_failures  log why a TURN server gave no relay
+    refuse_broken_stun  requests of strangers that aioice cannot read
     ration        a call's media packets within its session's share of the loop
     ignore_send_after_close  data channel packets sent after the connection closed
     sockets_of    how many sockets a call opens
     own_connecting    errors while a connection is set up
     bound_candidates  how many addresses a peer can add
-    drop_impossible   datagrams that would end a call, whoever sent them
+    guard_datagrams   datagrams that would end a call or fill the memory, whoever sent them
     bound_sources     of how many sources a receiver reports; its reports may fail
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/transport/webrtc/test_aiortc_hooks.py` names
@@ -31,6 +32,7 @@ import contextlib
 import functools
 import logging
 import queue
+import struct
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -61,6 +63,8 @@ SRTP_BYTES_MAX = 1500
 DROPPED_AT_ONCE = 32
 WAITING_MAX = 2048
 """Datagrams: twelve seconds of a microphone and some of a camera, delayed by the network."""
+QUEUED_MAX = 2 * WAITING_MAX
+"""Datagrams of any kind, from anyone. Media is dropped before (`ration`)."""
 TIMED_RETRANSMISSIONS = 1
 """At 0 and 0.5 s, until 1.5 s: longer round trips are not measured."""
 
@@ -195,6 +199,22 @@ async def _relayed(ask: Any, /, **options: Any) -> Any:
         raise
 
 
+def refuse_broken_stun() -> None:
+    """Let a STUN message with an attribute of the wrong length raise `ValueError`, as other broken
+    ones do, which aioice expects. The `struct.error` that it raises itself is logged by the event
+    loop, with a traceback for each datagram. For the whole process, called once."""
+    read: Any = stun.parse_message
+    if not isinstance(read, functools.partial):
+        stun.parse_message = functools.partial(_read_stun, read)
+
+
+def _read_stun(read: Callable[[bytes], stun.Message], data: bytes) -> stun.Message:
+    try:
+        return read(data)
+    except struct.error as error:
+        raise ValueError(f"broken STUN attribute: {error}") from error
+
+
 def ignore_send_after_close(peer: RTCPeerConnection) -> None:
     """Drop SCTP packets sent after the connection below it has closed. SCTP sends from its own
     tasks and timers, where each send would raise an exception that nobody can catch. Call when the
@@ -249,19 +269,22 @@ def _check_incoming(
         check(message, addr, protocol)
 
 
-def drop_impossible(peer: RTCPeerConnection) -> None:
+def guard_datagrams(peer: RTCPeerConnection) -> None:
     """Drop datagrams on which aiortc's task raises an exception, which ends the connection: empty
     ones, and RTP longer than `SRTP_BYTES_MAX`. They come before any key is checked, so anyone who
-    can reach the port could end a call with one. Call when the descriptions are set."""
+    can reach the port could end a call with one. Also drop what comes while `QUEUED_MAX` wait:
+    nothing is read before the peer connects. Call when the descriptions are set."""
     for connection in _connections(peer):
-        connection.data_received = functools.partial(_received, connection.data_received)
+        receive, queued = connection.data_received, connection._queue.qsize
+        connection.data_received = functools.partial(_received, receive, queued)
 
 
-def _received(pass_on: Callable[[bytes, int], None], data: bytes, component: int) -> None:
-    if not data or (data[0] in RTP_FIRST_BYTES and len(data) > SRTP_BYTES_MAX):
-        log.debug("a datagram of %d bytes is dropped", len(data))
-        return
-    pass_on(data, component)
+def _received(
+    pass_on: Callable[[bytes, int], None], queued: Callable[[], int], data: bytes, component: int
+) -> None:
+    fatal = not data or (data[0] in RTP_FIRST_BYTES and len(data) > SRTP_BYTES_MAX)
+    if not fatal and queued() < QUEUED_MAX:
+        pass_on(data, component)
 
 
 def ration(peer: RTCPeerConnection, share: LoopTimeBudget, on_dropped: Callable[[], None]) -> None:

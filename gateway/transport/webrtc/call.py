@@ -141,7 +141,7 @@ class Call:
         await self._peer.setLocalDescription(await self._peer.createAnswer())
         aiortc_hooks.ignore_send_after_close(self._peer)
         aiortc_hooks.bound_candidates(self._peer, 2 * CANDIDATES_MAX)
-        aiortc_hooks.drop_impossible(self._peer)
+        aiortc_hooks.guard_datagrams(self._peer)
         answer = _asking_for_fec(str(self._peer.localDescription.sdp))
         if "a=candidate" not in answer:
             raise ValueError("the server has no network address that it could be called at")

@@ -126,7 +126,7 @@ async def line(microphone: Microphone) -> AsyncIterator[Line]:
 
     await ours.setRemoteDescription(RTCSessionDescription(await offer_of(peer), "offer"))
     await ours.setLocalDescription(await ours.createAnswer())
-    aiortc_hooks.drop_impossible(ours)
+    aiortc_hooks.guard_datagrams(ours)
     aiortc_hooks.ration(ours, made.share, drop)
     media_path.receive(made.receiver, made.packets.append, made.share, drop)
     answer = RTCSessionDescription(ours.localDescription.sdp, "answer")
