@@ -1,5 +1,5 @@
-"""Private parts of aiortc and aioice, where they offer no public API. Only this module and
-`media_path`, which carries sound, use any.
+"""Private parts of aiortc and aioice, where they offer no public API. Only this module,
+`media_path`, which carries sound, and `steady_time`, which sets their clock, use any.
 
     tap_packets   an `RTCRtpReceiver`'s RTP packets, in place of its jitter buffer and decoder
     tee_packets   the same, in addition to the receiver's own processing
