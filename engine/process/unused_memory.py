@@ -7,7 +7,7 @@ import ctypes
 import mmap
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 _M_ARENA_MAX = -8  # malloc.h of glibc
@@ -52,12 +52,20 @@ def library_pages() -> Iterator[tuple[int, int]]:
     `OSError` if the system does not tell.
     """
     with open("/proc/self/smaps", encoding="utf-8", errors="replace") as lines:
-        pages: tuple[int, int] | None = None
-        for line in lines:
-            if line[0] in "0123456789abcdef":  # names of values begin with a capital
-                found = _MAPPING.match(line)
-                pages = (int(found[1], 16), int(found[2], 16)) if found else None
-            elif pages and line.startswith("Anonymous:"):
-                if line.split()[1] == "0":  # none was written to: relocated ones would be lost
-                    yield pages
-                pages = None
+        yield from unwritten(lines)
+
+
+def unwritten(lines: Iterable[str]) -> Iterator[tuple[int, int]]:
+    """`library_pages` of `lines` in the form of /proc/PID/smaps. A page that was written to, such
+    as a relocated one, is anonymous memory or swapped out, and would be lost."""
+    pages: tuple[int, int] | None = None
+    for line in lines:
+        if line[0] in "0123456789abcdef":  # names of values begin with a capital
+            if pages is not None:
+                yield pages
+            found = _MAPPING.match(line)
+            pages = (int(found[1], 16), int(found[2], 16)) if found else None
+        elif line.startswith(("Anonymous:", "Swap:")) and line.split()[1] != "0":
+            pages = None
+    if pages is not None:
+        yield pages

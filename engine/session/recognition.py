@@ -100,10 +100,14 @@ class RecognitionPasses:
 
     def collect(self) -> bool:
         """Take in the result of a pass that has ended. Whether there was one."""
-        ended = self._under_way
-        if self._worker is None or ended is None or not ended.result.done():
+        if self._worker is None:
             return False
+        # First, and always: a result is there before `fileno` is readable, so it may have been
+        # taken already, and the engine would never sleep again.
         self._worker.acknowledge()
+        ended = self._under_way
+        if ended is None or not ended.result.done():
+            return False
         self._under_way = None
         ended.apply(ended.result)
         return True

@@ -7,6 +7,7 @@ data channel (`channel`). `calls` is the HTTP side, `call` one peer connection. 
 
 May import: `audio`, `auth`, `connection`, `engine.api`, `protocol`, `runtime`, `session`,
 `settings`, `telemetry`, `video`.
-Never: reaches into aiortc's private parts outside `aiortc_hooks` and `media_path`.
+Never: reaches into aiortc's private parts outside `aiortc_hooks`, `media_path` (sound) and
+`steady_time` (its clock).
 
 """

@@ -1,5 +1,5 @@
-"""Private parts of aiortc and aioice, where they offer no public API. Only this module and
-`media_path`, which carries sound, use any.
+"""Private parts of aiortc and aioice, where they offer no public API. Only this module,
+`media_path`, which carries sound, and `steady_time`, which sets their clock, use any.
 
     tap_packets   an `RTCRtpReceiver`'s RTP packets, in place of its jitter buffer and decoder
     tee_packets   the same, in addition to the receiver's own processing
@@ -10,11 +10,14 @@
     answers       whether the peer responds on the network now
     round_trip_ns how long its response takes
     log_relay_failures  log why a TURN server gave no relay
+    refuse_broken_stun  requests of strangers that aioice cannot read
     ration        a call's media packets within its session's share of the loop
     ignore_send_after_close  data channel packets sent after the connection closed
     sockets_of    how many sockets a call opens
     own_connecting    errors while a connection is set up
     bound_candidates  how many addresses a peer can add
+    guard_datagrams   datagrams that would end a call or fill the memory, whoever sent them
+    bound_sources     of how many sources a receiver reports; its reports may fail
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/transport/webrtc/test_aiortc_hooks.py` names
 each private part, so that a release that moves one fails there and not in a call. Functions that
@@ -29,6 +32,7 @@ import contextlib
 import functools
 import logging
 import queue
+import struct
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -52,9 +56,15 @@ PROBE_RETRANSMISSIONS = 2
 """At 0, 0.5 and 1.5 s; the last answer may take until 3.5 s after the first request."""
 RTP_FIRST_BYTES = range(128, 192)
 """RFC 7983 §7: a datagram whose first byte is in this range is RTP or RTCP."""
+SOURCES_MAX = 31
+"""As many as one report has room for: RFC 3550 §6.4.1."""
+SRTP_BYTES_MAX = 1500
+"""The longest packet that pylibsrtp decrypts; it raises `ValueError` for longer ones."""
 DROPPED_AT_ONCE = 32
 WAITING_MAX = 2048
 """Datagrams: twelve seconds of a microphone and some of a camera, delayed by the network."""
+QUEUED_MAX = 2 * WAITING_MAX
+"""Datagrams of any kind, from anyone. Media is dropped before (`ration`)."""
 TIMED_RETRANSMISSIONS = 1
 """At 0 and 0.5 s, until 1.5 s: longer round trips are not measured."""
 
@@ -85,6 +95,24 @@ def route_unknown_payloads(receiver: Any, on_packet: PacketHandler) -> None:
         return found
 
     router.route_rtp = routed
+
+
+def bound_sources(receiver: Any) -> None:
+    """Count and report the packets of the newest `SOURCES_MAX` sources only. A report on more
+    becomes too long to send, which ends the task that makes reports, and then the receiver waits
+    for that task forever when it is stopped. Should it end otherwise, the receiver still stops."""
+    receiver._RTCRtpReceiver__remote_streams = _NewestSources()
+    receiver._RTCRtpReceiver__active_ssrc = _NewestSources()
+    run = receiver._run_rtcp
+
+    async def owned() -> None:
+        try:
+            await run()
+        except Exception as error:
+            log.warning("a receiver sends no more reports: %r", error)
+            receiver._RTCRtpReceiver__rtcp_exited.set()
+
+    receiver._run_rtcp = owned
 
 
 def codecs(transceiver: Any) -> list[RTCRtpCodecParameters]:
@@ -171,6 +199,22 @@ async def _relayed(ask: Any, /, **options: Any) -> Any:
         raise
 
 
+def refuse_broken_stun() -> None:
+    """Let a STUN message with an attribute of the wrong length raise `ValueError`, as other broken
+    ones do, which aioice expects. The `struct.error` that it raises itself is logged by the event
+    loop, with a traceback for each datagram. For the whole process, called once."""
+    read: Any = stun.parse_message
+    if not isinstance(read, functools.partial):
+        stun.parse_message = functools.partial(_read_stun, read)
+
+
+def _read_stun(read: Callable[[bytes], stun.Message], data: bytes) -> stun.Message:
+    try:
+        return read(data)
+    except struct.error as error:
+        raise ValueError(f"broken STUN attribute: {error}") from error
+
+
 def ignore_send_after_close(peer: RTCPeerConnection) -> None:
     """Drop SCTP packets sent after the connection below it has closed. SCTP sends from its own
     tasks and timers, where each send would raise an exception that nobody can catch. Call when the
@@ -223,6 +267,24 @@ def _check_incoming(
     known = connection._remote_candidates
     if len(known) < count_max or any((c._network_host, c.port) == addr for c in known):
         check(message, addr, protocol)
+
+
+def guard_datagrams(peer: RTCPeerConnection) -> None:
+    """Drop datagrams on which aiortc's task raises an exception, which ends the connection: empty
+    ones, and RTP longer than `SRTP_BYTES_MAX`. They come before any key is checked, so anyone who
+    can reach the port could end a call with one. Also drop what comes while `QUEUED_MAX` wait:
+    nothing is read before the peer connects. Call when the descriptions are set."""
+    for connection in _connections(peer):
+        receive, queued = connection.data_received, connection._queue.qsize
+        connection.data_received = functools.partial(_received, receive, queued)
+
+
+def _received(
+    pass_on: Callable[[bytes, int], None], queued: Callable[[], int], data: bytes, component: int
+) -> None:
+    fatal = not data or (data[0] in RTP_FIRST_BYTES and len(data) > SRTP_BYTES_MAX)
+    if not fatal and queued() < QUEUED_MAX:
+        pass_on(data, component)
 
 
 def ration(peer: RTCPeerConnection, share: LoopTimeBudget, on_dropped: Callable[[], None]) -> None:
@@ -296,6 +358,15 @@ class _Tap:
             self._receiver._RTCRtpReceiver__stop_decoder()
         self._on_packet(packet)
         return False, None
+
+
+class _NewestSources(dict[int, Any]):
+    """By SSRC. A new source beyond `SOURCES_MAX` takes the place of the oldest."""
+
+    def __setitem__(self, ssrc: int, value: Any) -> None:
+        if ssrc not in self and len(self) >= SOURCES_MAX:
+            del self[next(iter(self))]
+        super().__setitem__(ssrc, value)
 
 
 class _TeeBuffer:

@@ -141,6 +141,7 @@ class Call:
         await self._peer.setLocalDescription(await self._peer.createAnswer())
         aiortc_hooks.ignore_send_after_close(self._peer)
         aiortc_hooks.bound_candidates(self._peer, 2 * CANDIDATES_MAX)
+        aiortc_hooks.guard_datagrams(self._peer)
         answer = _asking_for_fec(str(self._peer.localDescription.sdp))
         if "a=candidate" not in answer:
             raise ValueError("the server has no network address that it could be called at")
@@ -203,6 +204,7 @@ class Call:
     def _on_track(self, track: MediaStreamTrack) -> None:
         """Use the first audio track and the first video track; ignore others."""
         (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
+        aiortc_hooks.bound_sources(receiver)
         if track.kind == "audio" and self._audio is None:
             self._microphone = receiver
             self._audio = AudioTrack(self._hear, self._agree(receiver), self._failed)

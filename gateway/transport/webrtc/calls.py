@@ -89,6 +89,7 @@ class Calls:
 
     def __init__(self, gateway: Sessions, metrics: CallMetrics) -> None:
         steady_time.install()
+        aiortc_hooks.refuse_broken_stun()
         self._gateway = gateway
         self.metrics = metrics
         self._ice_servers = describe_ice(

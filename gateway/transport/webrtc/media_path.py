@@ -100,7 +100,7 @@ def receive(
             return
         try:
             packet = parse(transport._rx_srtp.unprotect(data))
-        except pylibsrtp.Error:  # forged, or sent twice
+        except (pylibsrtp.Error, ValueError):  # forged, sent twice, or too long for pylibsrtp
             packet = None
         if packet is not None:
             stream.add(packet)

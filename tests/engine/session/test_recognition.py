@@ -28,6 +28,7 @@ class HandWorker:
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], Any], Future[Any]]] = []
         self.closed = False
+        self.is_readable = False
 
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
@@ -41,8 +42,12 @@ class HandWorker:
         except Exception as error:
             future.set_exception(error)
 
+    def wake(self) -> None:
+        """As a thread does after it has set a result."""
+        self.is_readable = True
+
     def acknowledge(self) -> None:
-        """Nothing waits for a file descriptor here."""
+        self.is_readable = False
 
     def fileno(self) -> int:
         return -1
@@ -206,6 +211,22 @@ def test_a_failed_final_pass_fails_the_command_that_needed_it(
     bench.tell(end()[0])  # the utterance is open still
     run(bench, worker)
     assert len(bench.of(api.Heard)) == 1
+
+
+@pytest.mark.parametrize("another", [False, True])
+def test_a_result_that_is_taken_before_its_wake_up_leaves_the_engine_asleep(
+    bench: Bench, worker: HandWorker, another: bool
+) -> None:
+    """Between the two the engine may have stepped for another reason, and begun another pass."""
+    begin(bench, chunks=2 if another else 1)
+    bench.run()
+    worker.finish()
+    bench.run()
+    assert len(bench.of(api.Hearing)) == 1
+    assert bench.engine.is_recognising == another
+    worker.wake()
+    bench.run()
+    assert not worker.is_readable
 
 
 def test_another_fault_of_the_recogniser_is_not_hidden(bench: Bench, worker: HandWorker) -> None:

@@ -22,6 +22,8 @@ from headstart.gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, TURN_S
 from headstart.gateway.transport.webrtc import aiortc_hooks
 from headstart.gateway.transport.webrtc.aiortc_hooks import (
     ENCODED_FRAMES_MAX,
+    QUEUED_MAX,
+    SOURCES_MAX,
     WAITING_MAX,
     NewestFrame,
     _BoundedQueue,
@@ -63,8 +65,14 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     assert "relayed_candidate(" in connection
     assert "data = await self.transport._recv()" in dtls
     assert "first_byte > 127 and first_byte < 192" in dtls
+    assert "self._queue.put_nowait((data, component))" in connection
+    assert "message = stun.parse_message(data)" in inspect.getsource(ice)
     assert "self._queue.get()" in inspect.getsource(ice.Connection.recvfrom)
     assert "self._recv = self._connection.recv" in inspect.getsource(rtcicetransport)
+    assert "self.__remote_streams[packet.ssrc] = StreamStatistics" in source
+    assert "self.__active_ssrc[packet.ssrc] = " in source
+    assert "ensure_future(self._run_rtcp())" in source
+    assert "await self.__rtcp_exited.wait()" in source
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
@@ -112,6 +120,44 @@ async def test_tapped_packets_come_as_they_are() -> None:
     assert decoders() == before
     await sender.close()
     await receiver.close()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_receiver_of_many_sources_reports_and_stops(fails: bool) -> None:
+    """Each packet is from another source. The newest are reported, and the receiver stops at once,
+    also if a report could not be sent."""
+    sources: list[int] = []
+    reports: list[Any] = []
+    speaking: list[Any] = []  # once connected
+
+    def change(packet: RtpPacket) -> None:
+        sources.append(packet.ssrc)
+        for each in speaking:
+            each._ssrc = len(sources)
+
+    async def report(packet: Any) -> None:
+        if len(sources) > 3 * SOURCES_MAX:
+            reports.append(bytes(packet))
+            if fails:
+                raise ValueError("packet is too long")
+
+    def prepare(receiver: Any) -> None:
+        aiortc_hooks.tap_packets(receiver, change)
+        aiortc_hooks.bound_sources(receiver)
+        receiver._send_rtcp = report
+
+    sender, receiver = await _pair(Microphone(), prepare)
+    speaking += sender.getSenders()
+    await until(lambda: bool(reports))
+    assert len(set(sources)) > 2 * SOURCES_MAX
+    heard: Any = receiver.getReceivers()[0]
+    kept = heard._RTCRtpReceiver__remote_streams
+    assert len(kept) == SOURCES_MAX
+    assert sources[-1] in kept
+    assert len(reports[0]) == 8 + 24 * SOURCES_MAX
+    async with asyncio.timeout(60):
+        await receiver.close()
+    await sender.close()
 
 
 async def test_overheard_packets_are_decoded_all_the_same() -> None:
@@ -292,6 +338,39 @@ async def test_the_addresses_a_peer_makes_us_know_are_bounded() -> None:
         connection.check_incoming(request, ("192.0.2.1", known[-1].port), protocol)
         assert len(connection._check_list) == pairs
         await receiver.close()
+
+
+async def test_datagrams_that_nobody_reads_are_bounded() -> None:
+    """As before the peer connects. What is read makes room."""
+    receiver = RTCPeerConnection()
+    async with prepared(Microphone(), data=False) as peer:
+        await receiver.setRemoteDescription(RTCSessionDescription(await offer_of(peer.pc), "offer"))
+        await receiver.setLocalDescription(await receiver.createAnswer())
+        aiortc_hooks.guard_datagrams(receiver)
+        (connection,) = ice_connections(receiver)
+        for _ in range(QUEUED_MAX + 10):
+            connection.data_received(DTLS, 1)
+        assert connection._queue.qsize() == QUEUED_MAX
+        connection._queue.get_nowait()
+        connection.data_received(DTLS, 1)
+        assert connection._queue.qsize() == QUEUED_MAX
+        await receiver.close()
+
+
+def test_a_broken_stun_message_is_refused_as_aioice_expects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With `ValueError`, whatever is wrong with it; a whole one is read. Twice is once."""
+    monkeypatch.setattr(stun, "parse_message", stun.parse_message)
+    aiortc_hooks.refuse_broken_stun()
+    read: Any = stun.parse_message
+    aiortc_hooks.refuse_broken_stun()
+    assert stun.parse_message is read
+    whole = bytes(stun.Message(stun.Method.BINDING, stun.Class.REQUEST))
+    assert read(whole).message_method == stun.Method.BINDING
+    priority = b"\x00\x24\x00\x02\x00\x00\x00\x00"  # of two bytes in place of four
+    with pytest.raises(ValueError, match="attribute"):
+        read(whole[:2] + len(priority).to_bytes(2, "big") + whole[4:20] + priority)
 
 
 @pytest.mark.parametrize(("urls", "relays"), [("", 0), ("stun:a", 0), ("stun:a turn:b turns:c", 2)])

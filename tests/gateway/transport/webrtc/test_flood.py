@@ -50,8 +50,9 @@ async def test_a_flood_of_packets_has_its_calls_share_of_the_loop(
         metrics = running.gateway.calls.metrics
         try:
             await until(lambda: metrics.over_share._value.get() > 0)
-            began_s, waits_s = time.perf_counter(), list[float]()
+            waits_s: list[float] = []
             async with calling(running.url, Microphone(sine(440, 30, 48_000))):
+                began_s = time.perf_counter()  # connecting takes long on a busy machine
                 while time.perf_counter() - began_s < MEASURED_S:
                     asked_s = time.perf_counter()
                     await neighbour.send("hello")

@@ -3,6 +3,7 @@ import contextlib
 import inspect
 import os
 import random
+import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -125,6 +126,8 @@ async def line(microphone: Microphone) -> AsyncIterator[Line]:
 
     await ours.setRemoteDescription(RTCSessionDescription(await offer_of(peer), "offer"))
     await ours.setLocalDescription(await ours.createAnswer())
+    aiortc_hooks.guard_datagrams(ours)
+    aiortc_hooks.ration(ours, made.share, drop)
     media_path.receive(made.receiver, made.packets.append, made.share, drop)
     answer = RTCSessionDescription(ours.localDescription.sdp, "answer")
     await peer.setRemoteDescription(answer)
@@ -175,6 +178,36 @@ async def test_what_is_forged_or_over_the_share_is_dropped() -> None:
         before = len(made.packets)
         await until(lambda: made.dropped >= 3)
         assert len(made.packets) == before
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "of_the_microphone"), [(0, False), (1, False), (1501, False), (1501, True)]
+)
+async def test_a_strangers_datagram_ends_no_call(size_bytes: int, of_the_microphone: bool) -> None:
+    """None that is empty, or longer than what pylibsrtp takes; no callback raises either."""
+    raised: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: raised.append(context))
+    async with line(Microphone()) as made:
+        ssrc = made.packets[0].ssrc ^ (not of_the_microphone)
+        datagram = (b"\x80\x60" + bytes(6) + ssrc.to_bytes(4, "big")).ljust(size_bytes, b"\0")
+        (connection,) = ice_connections(made.ours)
+        came: list[bytes] = []
+        receive = connection.data_received
+
+        def received(data: bytes, component: int) -> None:
+            came.append(data)
+            receive(data, component)
+
+        connection.data_received = received
+        address = connection._nominated[1].local_addr
+        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as stranger:
+            stranger.sendto(datagram[:size_bytes], address)
+            await until(lambda: datagram[:size_bytes] in came)
+        before = len(made.packets)
+        await until(lambda: len(made.packets) >= before + 10)
+        assert made.ours.connectionState == "connected"
+        assert raised == []
 
 
 async def test_a_receiver_that_is_switched_off_hears_nothing() -> None:
