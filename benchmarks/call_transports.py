@@ -3,8 +3,8 @@
 Run as `python -m headstart.benchmarks.call_transports --calls 32 --python PYTHON`: one server
 process after the other, in turns, each fed by the clients of `headstart bench gateway`. A server
 decrypts packets and hands each one to a Python function, which counts it; there is no Opus and no
-session. PYTHON is an interpreter with `libdatachannel-py` (which has no wheel for Python 3.11);
-without it that library is left out.
+session. PYTHON is an interpreter with `libdatachannel-py` (peers/requirements; it has no wheel for
+Python 3.11); without it that library is left out.
 
     aiortc          packets by aiortc's own way, with `aiortc_hooks.tap_packets`
     media_path      the same connections, packets by `media_path.receive`

@@ -249,23 +249,34 @@ class EncoderServer:
             return
         until_s = time.monotonic() + max(0.0, encode.within_ms) / 1e3  # in this order NaN gives 0
         request = _Request(peer, encode, until_s)
-        rest = iter(pictures)
-        for unit in encode.units:
-            shown = [next(rest) for _ in unit.sizes]
-            job = self._job(encode, shown, unit.domain)
-            if job is None:
-                self._end(request)
-                self._send(peer, Failed(encode.number, EncoderBusy.code))
-                return
-            request.jobs.append(job)
-            job.waiters.append(request)
-        if request.is_done:
+        if not self._wants(request, pictures):
+            self._end(request)
+            self._send(peer, Failed(encode.number, EncoderBusy.code))
+        elif request.is_done:
             self._answer(request)
         else:
             self._requests[peer, encode.number] = request
 
+    def _wants(self, request: _Request, pictures: list[Rgb]) -> bool:
+        """Find or begin the jobs of all units. False if too many wait.
+
+        The thread takes none of them before all are there: a batch that is divided by chance would
+        give other bits than the same batch in an engine.
+        """
+        rest = iter(pictures)
+        with self._thread.lock:
+            for unit in request.encode.units:
+                shown = [next(rest) for _ in unit.sizes]
+                job = self._job(request.encode, shown, unit.domain)
+                if job is None:
+                    return False
+                request.jobs.append(job)
+                job.waiters.append(request)
+            self._thread.notify()
+        return True
+
     def _job(self, encode: Encode, pictures: list[Rgb], domain: bytes) -> EncoderJob | None:
-        """One that is done, under way or new; None if too many wait."""
+        """One that is done, under way or new; None if too many wait. Needs the thread's lock."""
         key = _key(pictures, domain, still=encode.still)
         if (known := self._cache.get(key)) is not None:
             self.hits += 1
@@ -277,18 +288,16 @@ class EncoderServer:
         if self._waiting_bytes + job.num_bytes > MAX_WAITING_BYTES:
             return None
         now_ns = time.monotonic_ns()
-        with self._thread.lock:
-            taken = self._queue.push(
-                job,
-                encode.engine,
-                tokens=self._encoder.tokens(pictures, still=encode.still),
-                level=(encode.still, tuple(rgb.shape for rgb in pictures)),
-                due_ns=now_ns,
-                now_ns=now_ns,
-            )
-            if not taken:
-                return None
-            self._thread.notify()
+        taken = self._queue.push(
+            job,
+            encode.engine,
+            tokens=self._encoder.tokens(pictures, still=encode.still),
+            level=(encode.still, tuple(rgb.shape for rgb in pictures)),
+            due_ns=now_ns,
+            now_ns=now_ns,
+        )
+        if not taken:
+            return None
         self._jobs[key] = job
         self._waiting_bytes += job.num_bytes
         return job

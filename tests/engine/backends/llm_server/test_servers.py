@@ -6,6 +6,7 @@ import itertools
 import queue
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -473,7 +474,8 @@ def test_the_account_has_room_for_the_sessions_of_all_servers(count: int) -> Non
     ]
     servers = Servers(cast(HttpClient, Unsent()), found)
     backend = LlmServerBackend(cast(HttpClient, Unsent()), servers, lambda: 0)
-    parts = parts_of(cast(ModelServices, None), backend, 4096, lambda: 0, EngineConfig())
+    services = cast(ModelServices, SimpleNamespace(recognizer=None))
+    parts = parts_of(services, backend, 4096, lambda: 0, EngineConfig())
     assert parts.pool.num_blocks == count * 64 * 32
 
 
