@@ -22,7 +22,8 @@ from headstart.benchmarks.peers.speech_to_speech import PUNKT_FILES, prepare
 def test_every_version_is_pinned() -> None:
     """A run a year later measures the same releases."""
     found = sorted(LISTS.glob("*.txt"))
-    assert [path.stem for path in found] == ["llama", "pipecat", "speech_to_speech"]
+    stems = ["libdatachannel", "llama", "pipecat", "speech_to_speech"]
+    assert [path.stem for path in found] == stems
     for path in found:
         wanted = list(packages(path))
         assert wanted
