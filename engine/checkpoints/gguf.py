@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
 from headstart.engine.checkpoints.gguf_types import (
     ARRAY,
     DEFAULT_ALIGNMENT,

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.engine.decoder.packed_file import MAGIC, PackedFile, PackedWriter
+from headstart.engine.checkpoints.packed_file import MAGIC, PackedFile, PackedWriter
 from headstart.engine.errors import BadWeights
 from headstart.kernels.qlinear import QWeight, pack, qlinear
 
