@@ -46,6 +46,7 @@ from headstart.gateway.errors import (
 )
 from headstart.gateway.runtime import log_lines, tasks, threads
 from headstart.gateway.runtime.child_process import ChildProcess
+from headstart.gateway.runtime.later_import import import_alone
 from headstart.gateway.server import descriptors
 from headstart.gateway.settings import Settings
 from headstart.gateway.tracing.traces import from_environment
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("headstart.serve")
 
 BACKLOG = 2048
+NOT_OURS = ("openai", "openai.types", "openai.types.responses")
+"""Packages around the protocol's types that nobody here asks for: clients, other interfaces."""
 FOREVER_S = 3600.0
 GIVEN_UP: dict[type[BaseException], str] = {
     ChildKeepsDying: "it died several times before it was ready, and was given up",
@@ -310,7 +313,7 @@ async def _serve(
             supervising = tasks.awaited(supervise(engines, announcer.encoder), "supervisor")
             await engines.tried()
         # The rest of the gateway takes a second to import: in parallel with the engine's start.
-        await asyncio.to_thread(importlib.import_module, "headstart.gateway.server.assemble")
+        await asyncio.to_thread(import_rest)
         from headstart.gateway.server import assemble
 
         # Compiled once per machine, which takes a second.
@@ -452,6 +455,13 @@ async def _supervise(
     finally:
         end()
         await asyncio.gather(*running, *encoding, return_exceptions=True)
+
+
+def import_rest() -> None:
+    """Import what the gateway needs once it listens."""
+    # Of openai's types it needs a third.
+    import_alone("openai.types.realtime", NOT_OURS)
+    importlib.import_module("headstart.gateway.server.assemble")
 
 
 def _recording(path: Path) -> RecordingFile:
