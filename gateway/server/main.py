@@ -307,13 +307,16 @@ async def _serve(
     recorder = decoders = None
     voice = VoiceLink(functools.partial(choose, settings.voice))
     engines.start()
-    voice.start()
+    if not private:
+        voice.start()
     try:
         if private:
             supervising = tasks.awaited(supervise(engines, announcer.encoder), "supervisor")
             await engines.tried()
         # The rest of the gateway takes a second to import: in parallel with the engine's start.
         await asyncio.to_thread(import_rest)
+        if private:  # the engine takes longest: until here it shares two cores with this process
+            voice.start()
         from headstart.gateway.server import assemble
 
         # Compiled once per machine, which takes a second.
