@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
+from typing import Any
 
 RELEASE = "2.14.1"
 """Of torch, as in pyproject.toml."""
@@ -42,21 +43,21 @@ _running = threading.RLock()
 class _Later(ModuleType):
     """A module that has not run yet. It has what the import system gave it: name, file, spec."""
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
+        """Asked for what the module does not have, or not yet."""
         if name.startswith("__"):  # asked of all modules by those who look for something else
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        with _running:
-            if type(self) is _Later:  # no other thread has run it meanwhile
-                loader = self.__spec__.loader if self.__spec__ else None
-                assert isinstance(loader, _LaterLoader)
-                self.__class__ = ModuleType
+        with _running:  # others wait until it has run
+            loader = None if self.__spec__ is None else self.__spec__.loader
+            if isinstance(loader, _LaterLoader):
                 loader.run(self)
-        return getattr(self, name)
+        return super().__getattribute__(name)
 
 
 class _LaterLoader(Loader):
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
+        self.has_begun = False
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Later(spec.name)
@@ -65,7 +66,15 @@ class _LaterLoader(Loader):
         """Nothing yet."""
 
     def run(self, module: ModuleType) -> None:
-        self._loader.exec_module(module)
+        """Run it, unless it has run, or runs and asks for something of itself."""
+        if self.has_begun:
+            return
+        self.has_begun = True
+        try:
+            self._loader.exec_module(module)
+        except BaseException:
+            self.has_begun = False
+            raise
 
 
 class _Finder:
@@ -100,4 +109,10 @@ def import_torch() -> bool:
 
 def not_run() -> list[str]:
     """The modules of `LATER` that have not run."""
-    return [name for name in LATER if type(sys.modules.get(name)) is _Later]
+    modules = {name: sys.modules.get(name) for name in LATER}
+    return [name for name, module in modules.items() if _waits(module)]
+
+
+def _waits(module: ModuleType | None) -> bool:
+    loader = None if module is None or module.__spec__ is None else module.__spec__.loader
+    return isinstance(loader, _LaterLoader) and not loader.has_begun
