@@ -6,7 +6,7 @@ import errno
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,15 @@ from tests.engine.asr.whisper_dirs import Kind, write_whisper
 
 ROOM_BYTES = 1 << 30
 CLIP = Path(__file__).parents[3] / "headstart" / "clips" / "capital.wav"
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """The machine is shared: threads that wait for one another wait long."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)
