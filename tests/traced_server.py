@@ -26,8 +26,9 @@ from headstart.engine.weights import resolve_model
 from headstart.gateway.config import load
 from headstart.gateway.engine_link import EngineLink, private_endpoint
 from headstart.gateway.engines.engines import Engines
+from headstart.gateway.server.assemble import make_gateway, uvicorn_config
 from headstart.gateway.server.http_server import GatewayServer
-from headstart.gateway.server.main import bind, make_gateway, url_of, uvicorn_config
+from headstart.gateway.server.main import bind, url_of
 from headstart.gateway.settings import Settings
 from headstart.gateway.tts.link import VoiceLink, VoiceListener
 from headstart.gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio, VoiceCommand

@@ -14,6 +14,7 @@ from headstart.engine.asr.errors import BadRecognizer, NoSuchRecognizer
 from headstart.engine.asr.languages import ENGLISH_CODE
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
+from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.errors import BadWeights
 from headstart.engine.weights import (
     Progress,
@@ -81,13 +82,17 @@ def _hears(weight: Weight, language: str) -> bool:
     return language == ENGLISH_CODE or not weight.english_only
 
 
-def load_recognizer(directory: Path, language: str = ENGLISH_CODE) -> WhisperRecognizer:
-    """Load a Whisper's folder, so that whatever is wrong with it is one sentence.
+def load_recognizer(
+    directory: Path, language: str = ENGLISH_CODE, prepared: Prepared | None = None
+) -> WhisperRecognizer:
+    """Load a Whisper's folder, so that whatever is wrong with it is one sentence. `prepared`: as of
+    `WhisperRecognizer.load`.
 
     Raises `BadRecognizer`, `UnknownLanguage`, `EnglishOnly`.
     """
     with _one_sentence(directory):
-        return _told(WhisperRecognizer.load(directory, language=language), directory, language)
+        recognizer = WhisperRecognizer.load(directory, language=language, prepared=prepared)
+    return _told(recognizer, directory, language)
 
 
 def load_best(directories: Sequence[Path], language: str, demand: Demand) -> ChosenRecognizer:

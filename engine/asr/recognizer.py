@@ -60,6 +60,7 @@ from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
 from headstart.engine.asr.whisper.decoder import CrossCache
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
+from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
 from headstart.engine.errors import BadSettings
 
@@ -140,7 +141,7 @@ class WhisperRecognizer:
         if self._detector is not None:  # no word is sure before its language is
             first_ms = max(self._agreement.first_ms, DETECT_MS)
             self._agreement = replace(self._agreement, first_ms=first_ms)
-        silence = FarSilence(checkpoint.encoder, checkpoint.decoder)
+        silence = FarSilence(checkpoint.encoder, checkpoint.decoder, prepared=checkpoint.prepared)
         self._silence = silence.thinned(self.settings.silence_step)
         self._final = FinalPass(
             checkpoint,
@@ -165,9 +166,12 @@ class WhisperRecognizer:
         directory: Path,
         settings: RecognizerSettings | None = None,
         language: str = ENGLISH_CODE,
+        prepared: Prepared | None = None,
     ) -> WhisperRecognizer:
-        """Load a Whisper directory. Raises `BadWeights`, and as the constructor."""
-        return cls.over(load_checkpoint(directory), directory, settings, language)
+        """Load a Whisper directory; `prepared`: where what is made of it comes from. Raises
+        `BadWeights`, and as the constructor."""
+        checkpoint = load_checkpoint(directory, prepared=prepared)
+        return cls.over(checkpoint, directory, settings, language)
 
     @classmethod
     def over(

@@ -26,6 +26,8 @@ from headstart.engine.asr.whisper.encoder import (
     Frozen,
     WhisperEncoder,
 )
+from headstart.engine.asr.whisper.prepared import MadeAnew, Prepared
+from headstart.engine.asr.whisper.settings import WhisperSettings
 
 # Formants of a, i, u and e in Hz: where a voice's harmonics are strong, by how many Hz around.
 _VOWELS_HZ = ((700, 1200, 2600), (300, 2200, 3000), (400, 800, 2500), (500, 1700, 2500))
@@ -66,23 +68,34 @@ class FarSilence:
 
     @torch.inference_mode()
     def __init__(
-        self, encoder: WhisperEncoder, decoder: WhisperDecoder, *, vowels_first: bool | None = None
+        self,
+        encoder: WhisperEncoder,
+        decoder: WhisperDecoder,
+        *,
+        vowels_first: bool | None = None,
+        prepared: Prepared | None = None,
     ) -> None:
         """`vowels_first`: whether the silence is encoded behind vowels, or alone; None: by the
-        encoder's depth."""
+        encoder's depth. `prepared`: where it comes from."""
         self.positions = encoder.settings.audio_positions
         if vowels_first is None:
             vowels_first = encoder.settings.is_deep
-        mels, frames = encoder.settings.mels, self.positions * _FRAMES_PER_POSITION
-        if vowels_first:
-            self._begins = round(VOWELS_S * POSITIONS_PER_SECOND)
-            features = _padded(LogMel(mels), frames)
-        else:
-            self._begins = 0
-            features = torch.full((mels, frames), (_TOP_DECADES - 8.0 + 4.0) / 4.0)
-        ((rows, frozen),) = encoder.encode([EncodedSound(features, keep=self.positions)])
-        self._encoded = frozen
-        self._heard = decoder.listen(rows)
+        self._begins = round(VOWELS_S * POSITIONS_PER_SECOND) if vowels_first else 0
+
+        def make() -> tuple[Tensor, ...]:
+            mels, frames = encoder.settings.mels, self.positions * _FRAMES_PER_POSITION
+            if vowels_first:
+                features = _padded(LogMel(mels), frames)
+            else:
+                features = torch.full((mels, frames), (_TOP_DECADES - 8.0 + 4.0) / 4.0)
+            ((rows, frozen),) = encoder.encode([EncodedSound(features, keep=self.positions)])
+            heard = decoder.listen(rows)
+            return frozen.keys, frozen.values, heard.keys, heard.values
+
+        made = (prepared or MadeAnew()).tensors(_shapes(encoder.settings, self.positions), make)
+        keys, values, heard_keys, heard_values = made
+        self._encoded = Frozen(self.positions, keys, values)
+        self._heard = CrossCache(heard_keys, heard_values)
         self._step = 1
 
     def thinned(self, step: int) -> FarSilence:
@@ -108,6 +121,17 @@ class FarSilence:
 
     def _from(self, first: int) -> slice:
         return slice(max(first, self._begins), None, self._step)
+
+
+def _shapes(settings: WhisperSettings, positions: int) -> dict[str, tuple[int, int, int, int]]:
+    """Of what is kept of the silence, by name: in the encoder, and as the decoder hears it."""
+    behind = settings.heads, positions, settings.head_width
+    layers = {"encoded": settings.encoder_layers, "heard": settings.decoder_layers}
+    return {
+        f"silence.{what}.{part}": (count, *behind)
+        for what, count in layers.items()
+        for part in ("keys", "values")
+    }
 
 
 def _padded(mel: LogMel, frames: int) -> Tensor:

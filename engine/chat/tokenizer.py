@@ -92,7 +92,7 @@ class Tokenizer:
             for i, (piece, kind) in enumerate(zip(pieces, kinds, strict=True))
             if kind in (NORMAL, BYTE)
         }
-        bpe = BpeTokenizer(models.BPE(vocab, _merges(file, vocab), fuse_unk=False))
+        bpe = BpeTokenizer(_model(file, vocab))
         _set_rules(bpe, pre)
         return cls(bpe, pieces, kinds, eos)
 
@@ -178,14 +178,19 @@ class StreamingDecoder:
         return self._utf8.decode(b"", final=True)
 
 
-def _merges(file: GgufFile, vocab: dict[str, int]) -> list[tuple[str, str]]:
-    merges = []
-    for merge in file.require("tokenizer.ggml.merges", list):
-        left, _, right = merge.partition(" ")
-        if left not in vocab or right not in vocab or left + right not in vocab:
-            raise BadWeights(file.path, "a merge", "three tokens of the vocabulary", repr(merge))
-        merges.append((left, right))
-    return merges
+def _model(file: GgufFile, vocab: dict[str, int]) -> models.BPE:
+    """Raises `BadWeights` for a merge that is not one of the vocabulary."""
+    listed = file.require("tokenizer.ggml.merges", list)
+    merges = [tuple(merge.split(" ", 1)) for merge in listed]
+    try:
+        return models.BPE(vocab, merges, fuse_unk=False)
+    except Exception as error:  # as the library raises it, which does not say which merge it is
+        for merge in listed:
+            left, _, right = merge.partition(" ")
+            if left not in vocab or right not in vocab or left + right not in vocab:
+                expected = "three tokens of the vocabulary"
+                raise BadWeights(file.path, "a merge", expected, repr(merge)) from error
+        raise
 
 
 def _set_rules(bpe: BpeTokenizer, pre: str) -> None:

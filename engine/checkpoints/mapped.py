@@ -60,6 +60,10 @@ class MappedTensors(Mapping[str, Tensor]):
             )
         return flat.view(location.shape)
 
+    def are_one(self, one: str, other: str) -> bool:
+        """Whether both names are there, and stand for the same bytes."""
+        return one in self._index and self._index[one] == self._index.get(other)
+
     def release(self, name: str) -> None:
         """Release the pages that only this tensor lies on; an access reads them again."""
         location = self._index[name]

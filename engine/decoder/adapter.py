@@ -14,7 +14,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -94,6 +93,8 @@ class Adapter:
         module = self._modules.get(tensor.name)
         if module is None:
             return None
+        import gguf  # only to pack, which most starts do not
+
         raw = tensor.raw if order is None else tensor.raw[order]
         values = gguf.dequantize(raw, gguf.GGMLQuantizationType[tensor.kind])
         a, b = (self._tensors[f"{module}.lora_{side}.weight"].float() for side in "AB")

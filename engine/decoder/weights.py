@@ -13,10 +13,10 @@ from torch import Tensor
 
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.checkpoints.gguf import GgufFile, GgufTensor
+from headstart.engine.checkpoints.packed_file import PackedFile, PackedWriter
 from headstart.engine.decoder.adapter import KIND, Adapter
 from headstart.engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
 from headstart.engine.decoder.key_scale import key_scale
-from headstart.engine.decoder.packed_file import PackedFile, PackedWriter
 from headstart.engine.errors import UnsupportedModel
 from headstart.kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
 from headstart.kernels.qlinear import FORMATS, QWeight, dequantize, pack, qlinear

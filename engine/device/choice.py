@@ -8,13 +8,16 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from headstart.engine.config import EngineConfig
-from headstart.engine.device.place import Place, on_cpu, on_gpu
 from headstart.engine.errors import BadSettings, NoDevice
 from headstart.kernels.native import COMPILERS
+
+if TYPE_CHECKING:
+    from headstart.engine.device.place import Place
 
 log = logging.getLogger("headstart.engine")
 
@@ -126,8 +129,13 @@ def place_of(config: EngineConfig) -> Place | None:
     """Where the decoder of these settings runs; None: on the CPU, on the C kernels or torch. Raises
     `NoDevice`, or `BadSettings` for a backend of the CPU beside a GPU."""
     name = device_of(config).name
+    if name == "cpu" and config.backend != "device":
+        return None
+    # What follows imports kernels that a CPU does without.
+    from headstart.engine.device.place import on_cpu, on_gpu
+
     if name == "cpu":
-        return on_cpu() if config.backend == "device" else None
+        return on_cpu()
     if config.backend not in ("auto", "device"):
         raise BadSettings("backend", f"auto with device {config.device}", config.backend)
     return on_gpu(torch.device(name))

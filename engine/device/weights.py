@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import gguf
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -162,6 +161,8 @@ class _Stored:
     raw: npt.NDArray[np.uint8]  # [rows, bytes per row]
 
     def floats(self) -> Tensor:
+        import gguf  # half of its time is for its writers
+
         values = gguf.dequantize(self.raw, gguf.GGMLQuantizationType[self.kind])
         return torch.from_numpy(np.array(values, dtype=np.float32))
 

@@ -14,7 +14,7 @@ import torch
 
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import ChosenRecognizer, load_best, load_recognizer
+from headstart.engine.asr.chosen import ChosenRecognizer, load_best
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
@@ -26,6 +26,7 @@ from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer, Thinning, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
+from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.unused_memory import give_back, trim_heap
@@ -194,7 +195,7 @@ def thinning_of(config: EngineConfig, runner: Runner) -> Thinning | None:
 def _recognizer(paths: ModelPaths, config: EngineConfig, clock: StartClock) -> ChosenRecognizer:
     with clock.stage("recogniser"):
         if paths.better_ears is None:
-            return ChosenRecognizer(load_recognizer(paths.ears, config.ears_language), paths.ears)
+            return ChosenRecognizer(packed_recognizer(paths.ears, config), paths.ears)
         demand = Demand(config.ears_sessions, config.chunk_ms)
         return load_best((*paths.better_ears, paths.ears), config.ears_language, demand)
 

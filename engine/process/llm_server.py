@@ -16,7 +16,7 @@ import torch
 
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import ChosenRecognizer, load_best, load_recognizer
+from headstart.engine.asr.chosen import ChosenRecognizer, load_best
 from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
 from headstart.engine.backends.llm_server.errors import LlmContextShort
@@ -50,6 +50,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
 from headstart.engine.models.perception.captions import CaptionedRecognizer
 from headstart.engine.process.assemble import recognition_worker, require_no_pooling
+from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
@@ -334,8 +335,6 @@ def parts_of(
 
 def _chosen_recognizer(directories: Sequence[Path], config: EngineConfig) -> ChosenRecognizer:
     if len(directories) == 1:
-        return ChosenRecognizer(
-            load_recognizer(directories[0], config.ears_language), directories[0]
-        )
+        return ChosenRecognizer(packed_recognizer(directories[0], config), directories[0])
     demand = Demand(config.ears_sessions, config.chunk_ms)
     return load_best(directories, config.ears_language, demand)

@@ -15,9 +15,6 @@ from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import Adapter
 from headstart.engine.decoder.decoder import Decoder, TextDecoder
 from headstart.engine.device.choice import place_of
-from headstart.engine.device.decoder import DeviceDecoder
-from headstart.engine.device.weights import GgufSource
-from headstart.engine.device.weights import load as load_onto_device
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
@@ -80,6 +77,10 @@ def load_model(
             store = PackedStore(home(), config.packed_cache_bytes)
             decoder = Decoder(spec, load_weights(source, store, report), backend)
         else:
+            from headstart.engine.device.decoder import DeviceDecoder
+            from headstart.engine.device.weights import GgufSource
+            from headstart.engine.device.weights import load as load_onto_device
+
             on_device = load_onto_device(
                 GgufSource(file, spec, place, lora), spec, place, partial(report, "weights")
             )

@@ -17,7 +17,7 @@ import torch
 from headstart.engine import api
 from headstart.engine.api.keys import BadKeys
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import ChosenRecognizer, load_best, load_recognizer
+from headstart.engine.asr.chosen import ChosenRecognizer, load_best
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.projection import calibrate, int8_projections
@@ -45,6 +45,7 @@ from headstart.engine.models.pooled import pooled, pooled_frame
 from headstart.engine.models.source import ModelSource, loading_of, vision_settings
 from headstart.engine.process.assemble import recognition_worker, thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
+from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.stills import still_encoder
 from headstart.engine.process.warm_up import warm_up
 from headstart.engine.scheduling.admission import admission_over
@@ -205,9 +206,7 @@ def one_thread() -> Iterator[None]:
 
 def _transcriber(directories: Sequence[Path], config: EngineConfig) -> ChosenRecognizer:
     if len(directories) == 1:
-        return ChosenRecognizer(
-            load_recognizer(directories[0], config.ears_language), directories[0]
-        )
+        return ChosenRecognizer(packed_recognizer(directories[0], config), directories[0])
     demand = Demand(config.ears_sessions, config.chunk_ms)
     return load_best(directories, config.ears_language, demand)
 

@@ -17,12 +17,13 @@ from pathlib import Path
 
 import torch
 
+from headstart.engine.checkpoints import packed_file
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.checkpoints.packed_file import PackedFile, PackedWriter
 from headstart.engine.decoder import adapter as adapter_module
-from headstart.engine.decoder import packed_file, weights
+from headstart.engine.decoder import weights
 from headstart.engine.decoder.adapter import CONFIG, KIND, TENSORS, Adapter
-from headstart.engine.decoder.packed_file import PackedFile, PackedWriter
 from headstart.engine.decoder.weights import DecoderWeights, WeightLoader
 from headstart.engine.errors import BadWeights
 from headstart.engine.weights.errors import DiskFull

@@ -10,8 +10,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 
-import httpx
-
 from headstart.engine.weights.errors import IntegrityError, SourceFailed
 from headstart.engine.weights.manifest import File, HubSource
 
@@ -35,6 +33,8 @@ def download(source: HubSource, file: File, target: Path, on_bytes: Callable[[in
     unreachable or refuses, and `IntegrityError` if it offers a file of another size, before
     anything is written. The caller checks the hash.
     """
+    import httpx  # a tenth of a second, and only to fetch
+
     for tries_left in reversed(range(TRIES_MAX)):
         before_bytes = _size_bytes(target)
         try:
@@ -55,6 +55,8 @@ def _go_on(source: HubSource, file: File, target: Path, on_bytes: Callable[[int]
         have_bytes = 0
     address = url(source, file)
     headers = {"Accept-Encoding": "identity", "Range": f"bytes={have_bytes}-"}
+    import httpx
+
     with httpx.stream(
         "GET", address, headers=headers, follow_redirects=True, timeout=_TIMEOUT_S
     ) as response:

@@ -1,6 +1,6 @@
 """The folder of packed weights: what was made of a weight file once and is mapped at later starts.
 
-    HOME/packed/NAME-KEY.panels     complete files (engine/decoder/packed_file.py)
+    HOME/packed/NAME-KEY.panels     complete files (engine/checkpoints/packed_file.py)
     HOME/packed/.writing/           files under way; what a killed process left is removed
     HOME/packed/.lock               held by the process that writes
 

@@ -156,6 +156,12 @@ class Engines:
         if self._port is not None:
             self._port.start(self.joined, self.members.keys())
 
+    async def tried(self) -> None:
+        """Return when each engine of this machine has been started, or could not be."""
+        for member in self.members.values():
+            if member.child is not None:
+                await member.child.tried.wait()
+
     def close(self) -> None:
         for member in self.members.values():
             member.link.close()

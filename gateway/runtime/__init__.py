@@ -1,5 +1,5 @@
 """Process infrastructure: worker threads, a shared timer, each session's share of the event loop,
-monotonic clocks, and supervised child processes.
+monotonic clocks, supervised child processes, and imports that leave packages out.
 
 May import: `errors`.
 Never: knows of sessions, audio or the protocol.

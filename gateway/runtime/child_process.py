@@ -152,6 +152,8 @@ class ChildProcess:
         self._ever_healthy = False
         self._draining = False
         self._log_bytes = 0  # read of its words
+        self.tried = asyncio.Event()
+        """Set once it has been started, or could not be, or shall not be any more."""
         self._stopping = asyncio.Event()
         self._ending = asyncio.Event()  # stopping or draining: it is not started any more
         self._process: Process | None = None
@@ -201,6 +203,7 @@ class ChildProcess:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._ending.wait(), wait_s)
         finally:
+            self.tried.set()
             await self.stop()
             self._let_go()
 
@@ -235,6 +238,8 @@ class ChildProcess:
             process = self._process = await self._start()
         except OSError as error:  # no memory or no descriptors: may be temporary
             return None, f"it cannot be started: {error}"
+        finally:
+            self.tried.set()
         self.pid = process.pid
         if self._draining:  # since it was being started
             self.drain()

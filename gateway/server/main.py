@@ -19,23 +19,16 @@ import signal
 import socket
 import ssl
 import sys
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import uvicorn
 import uvloop
-from prometheus_client import CollectorRegistry
 
 from headstart.engine import api
 from headstart.engine.api.keys import BadKeys, check_address
-from headstart.gateway.audio.native import native_audio
 from headstart.gateway.auth.access import is_open_to_others, read_keys
 from headstart.gateway.config import near_misses
-from headstart.gateway.connection.pending import PendingLimits
-from headstart.gateway.connection.registry import ResumeMetrics
-from headstart.gateway.dashboard.hub import Hub
-from headstart.gateway.dashboard.recorder import Recorder, RecordingFile
 from headstart.gateway.engine_link import (
     EngineLink,
     LinkObserver,
@@ -44,7 +37,6 @@ from headstart.gateway.engine_link import (
 )
 from headstart.gateway.engines import local
 from headstart.gateway.engines.engines import Engines, Member
-from headstart.gateway.engines.metrics import EnginesCollector
 from headstart.gateway.engines.port import EnginePort
 from headstart.gateway.errors import (
     ChildKeepsDying,
@@ -52,29 +44,24 @@ from headstart.gateway.errors import (
     ConfigError,
     PortInUse,
 )
-from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.runtime import log_lines, tasks, threads
-from headstart.gateway.runtime.child_process import ChildProcess, restarts
+from headstart.gateway.runtime.child_process import ChildProcess
+from headstart.gateway.runtime.later_import import import_alone
 from headstart.gateway.server import descriptors
-from headstart.gateway.server.app import Gateway, build_app
-from headstart.gateway.server.http_server import GatewayServer
 from headstart.gateway.settings import Settings
-from headstart.gateway.telemetry import names
-from headstart.gateway.telemetry.collectors import BuildCollector, CountsCollector, LagCollector
-from headstart.gateway.telemetry.metrics import Metrics, MetricsPage
-from headstart.gateway.telemetry.observer import Observers
-from headstart.gateway.tracing.traces import Traces, from_environment
-from headstart.gateway.transport.websocket.channel import RealtimeProtocol
+from headstart.gateway.tracing.traces import from_environment
 from headstart.gateway.tts.choose import choose
 from headstart.gateway.tts.link import VoiceLink
-from headstart.gateway.video.decode_pool import DECODERS
+
+if TYPE_CHECKING:
+    from headstart.gateway.dashboard.recorder import RecordingFile
+    from headstart.gateway.server.http_server import GatewayServer
 
 log = logging.getLogger("headstart.serve")
 
-PING_INTERVAL_S = 20.0
-PING_TIMEOUT_S = 40.0
-GRACEFUL_SHUTDOWN_S = 3
 BACKLOG = 2048
+NOT_OURS = ("openai", "openai.types", "openai.types.responses")
+"""Packages around the protocol's types that nobody here asks for: clients, other interfaces."""
 FOREVER_S = 3600.0
 GIVEN_UP: dict[type[BaseException], str] = {
     ChildKeepsDying: "it died several times before it was ready, and was given up",
@@ -288,6 +275,7 @@ async def _serve(
 ) -> None:
     """`private`: one address for each engine that is started here; `endpoint`: where others
     connect; `encoder`: address of the encoder process that is started here."""
+    gc.disable()  # until all is loaded: it would look through that again and again
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(tasks.unhandled)
     # Until there is a gateway that can retire: SIGUSR1 would end this process in mid-start, or be
@@ -297,7 +285,7 @@ async def _serve(
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
     read_keys(settings)  # report an invalid key file before the engine is started
-    recording = None if settings.record is None else RecordingFile(settings.record)
+    recording = None if settings.record is None else _recording(settings.record)
     traces = from_environment(os.environ)
     available = descriptors.prepare(settings.max_sessions)
     if is_open_to_others(settings):
@@ -316,35 +304,38 @@ async def _serve(
         lost_after_s=settings.engine_lost_after_s,
     )
     supervising = None
-    recorder = None
+    recorder = decoders = None
     voice = VoiceLink(functools.partial(choose, settings.voice))
     engines.start()
-    voice.start()
+    if not private:
+        voice.start()
     try:
         if private:
             supervising = tasks.awaited(supervise(engines, announcer.encoder), "supervisor")
-        # The protocol's schema takes a second or two to import: in parallel with the engine's
-        # start.
-        for module in (
-            "headstart.gateway.session.session",
-            "headstart.gateway.transport.webrtc.calls",
-        ):
-            await asyncio.to_thread(importlib.import_module, module)
-        await asyncio.to_thread(native_audio)  # compiled once per machine, which takes a second
+            await engines.tried()
+        # The rest of the gateway takes a second to import: in parallel with the engine's start.
+        await asyncio.to_thread(import_rest)
+        if private:  # the engine takes longest: until here it shares two cores with this process
+            voice.start()
+        from headstart.gateway.server import assemble
+
+        # Compiled once per machine, which takes a second.
+        await asyncio.to_thread(assemble.native_audio)
         threads.start()
         if traces is not None:
             traces.start()
-        DECODERS.start()
-        gateway = make_gateway(settings, engines, voice, traces)
+        decoders = assemble.DECODERS
+        decoders.start()
+        gateway = assemble.make_gateway(settings, engines, voice, traces)
         gateway.descriptors = available
         announcer.tell_lost = gateway.engine_lost
-        limits = PendingLimits(pending_max=available.pending_max)
-        server = GatewayServer(uvicorn_config(settings, gateway), gateway, limits)
+        server = assemble.make_server(settings, gateway)
         serving = tasks.awaited(server.serve(sockets=[sock]), "server")
         # Keep loaded objects out of garbage collection: this avoids pauses, and cycles left by a
         # session are found after dozens of sessions instead of hundreds.
         gc.collect()
         gc.freeze()
+        gc.enable()
         measuring = tasks.own(gateway.loop_lag.run(), "loop lag", tasks.nothing_depends_on_it)
         retire = tasks.guard(lambda: gateway.retire(server.leave), "drain", server.leave_at_once)
         loop.add_signal_handler(signal.SIGUSR1, retire)
@@ -357,11 +348,12 @@ async def _serve(
         if announce:
             print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
         if recording is not None:
-            recorder = Recorder(gateway.dashboard, recording)
+            recorder = assemble.Recorder(gateway.dashboard, recording)
             recorder.start()
         await (serving if supervising is None else _both(serving, supervising, server))
         measuring.cancel()
     finally:
+        gc.enable()
         if recorder is not None:
             await recorder.stop()
         elif recording is not None:
@@ -369,7 +361,8 @@ async def _serve(
         engines.close()
         if traces is not None:
             await traces.close()
-        await DECODERS.stop()
+        if decoders is not None:
+            await decoders.stop()
         await voice.stop()
         children = [m.child for m in engines.members.values() if m.child is not None]
         children += [announcer.encoder] if announcer.encoder is not None else []
@@ -475,76 +468,17 @@ async def _supervise(
         await asyncio.gather(*running, *encoding, return_exceptions=True)
 
 
-def make_gateway(
-    settings: Settings,
-    engines: Engines,
-    voice: VoiceLink | None = None,
-    traces: Traces | None = None,
-) -> Gateway:
-    """The gateway with real sessions, and one set of metrics for all of them."""
-    from headstart.gateway.protocol.parse import prepare
-    from headstart.gateway.session.session import Session
-    from headstart.gateway.transport.webrtc.call_metrics import CallMetrics
-    from headstart.gateway.transport.webrtc.calls import Calls
-
-    prepare()  # otherwise the first event of each type would pay for it on the loop
-    metrics = Metrics(settings.latency_budget_ms, legacy=settings.legacy_metrics)
-    hub = Hub()
-    ids = IdMaker()
-    restarts_counted = 0
-
-    def make_session(session_id: str, engine_ready: bool, model_name: str) -> Session:
-        return Session(
-            session_id,
-            settings,
-            ids,
-            metrics,
-            engine_ready=engine_ready,
-            model_name=model_name,
-            now_ns=time.monotonic_ns(),
-            wall_s=time.time(),
-            stopwatch=time.perf_counter_ns,
-            speaks=voice is not None and voice.status.speaks,
-            model=None if engines.ready is None else engines.ready.model,
-            batch=lambda: engines.batch_of(session_id),
-            observer=hub if traces is None else Observers(hub, traces),
-        )
-
-    def page() -> MetricsPage:
-        nonlocal restarts_counted
-        metrics.engine_up.set(engines.is_ready)
-        metrics.engine_restarts.inc(engines.restarts - restarts_counted)
-        restarts_counted = engines.restarts
-        if (stats := engines.stats) is not None:
-            metrics.engine(stats)
-        return metrics.page()
-
-    resumes = ResumeMetrics(metrics.registry)
-    gateway = Gateway(settings, engines, make_session, page, voice, resumes, hub, metrics)
-    register(metrics.registry, gateway)
-    gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
-    return gateway
+def import_rest() -> None:
+    """Import what the gateway needs once it listens."""
+    # Of openai's types it needs a third.
+    import_alone("openai.types.realtime", NOT_OURS)
+    importlib.import_module("headstart.gateway.server.assemble")
 
 
-def register(registry: CollectorRegistry, gateway: Gateway) -> None:
-    """What others count anyway, for `/metrics` to show."""
+def _recording(path: Path) -> RecordingFile:
+    from headstart.gateway.dashboard.recorder import RecordingFile
 
-    def refused() -> dict[str, float]:
-        stats = gateway.engines.stats
-        by_engine = 0 if stats is None else stats.sessions_refused
-        return {"gateway": gateway.sessions_refused, "engine": by_engine}
-
-    for family, look in (
-        (names.CONNECTIONS_CUT, lambda: gateway.dropped_connections),
-        (names.SESSIONS_STUCK, lambda: {"": gateway.sessions_stuck}),
-        (names.SESSIONS_REFUSED, refused),
-        (names.TASK_FAILURES, lambda: tasks.failures),
-        (names.CHILD_RESTARTS, lambda: restarts),
-    ):
-        registry.register(CountsCollector(family, look))
-    registry.register(LagCollector(gateway.loop_lag))
-    registry.register(EnginesCollector(gateway.engines))
-    registry.register(BuildCollector(lambda: gateway.model_name))
+    return RecordingFile(path)
 
 
 def check_certificate(settings: Settings) -> None:
@@ -560,24 +494,6 @@ def check_certificate(settings: Settings) -> None:
         raise ConfigError(
             [f"tls_cert {settings.tls_cert}, tls_key {settings.tls_key}: {error}"]
         ) from error
-
-
-def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
-    return uvicorn.Config(
-        build_app(gateway),
-        ws=RealtimeProtocol,
-        ws_max_size=settings.max_message_bytes,
-        ws_ping_interval=PING_INTERVAL_S,
-        ws_ping_timeout=PING_TIMEOUT_S,
-        # Compression costs CPU time and latency, and base64 audio hardly shrinks.
-        ws_per_message_deflate=False,
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
-        ssl_certfile=settings.tls_cert,
-        ssl_keyfile=settings.tls_key,
-    )
 
 
 def _run(main: Coroutine[Any, Any, None]) -> None:

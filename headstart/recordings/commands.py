@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from headstart.interrupts import at_work
 from headstart.recordings.export import Format
 from headstart.recordings.reader import Recording
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EXIT_SLOWER = 1
 FAIL_OVER_PERCENT = 5.0
@@ -122,4 +124,6 @@ def compare(
 
 
 def _console() -> Console:
+    from rich.console import Console  # each start of a server would pay for it
+
     return Console(highlight=False)

@@ -6,7 +6,6 @@ import asyncio
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headstart.client_key import NO_KEY, ApiKey
 from headstart.interrupts import at_work
@@ -27,6 +26,8 @@ def top(
     ] = 1.0,
 ) -> None:
     """Watch a server's latency and sessions in the terminal."""
+    from rich.console import Console  # each start of a server would pay for it
+
     from headstart.top.run import once as look
     from headstart.top.run import watch
     from headstart.top.source import source_of

@@ -22,8 +22,9 @@ from headstart.gateway.engine_link import EngineLink, private_endpoint
 from headstart.gateway.engines.engines import Engines
 from headstart.gateway.protocol.session_config import SessionUpdate
 from headstart.gateway.server.app import Gateway
+from headstart.gateway.server.assemble import uvicorn_config
 from headstart.gateway.server.http_server import GatewayServer
-from headstart.gateway.server.main import bind, url_of, uvicorn_config
+from headstart.gateway.server.main import bind, url_of
 from headstart.gateway.session.actions import Action, ContinueLater, Hangup, Send, SendToEngine
 from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry.metrics import Metrics

@@ -6,12 +6,12 @@ value matrices are one. Here the modules are filled, and checked on the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headstart.engine.asr.whisper.ct2_whisper import ct2_source
 from headstart.engine.asr.whisper.decoder import WhisperDecoder
@@ -23,16 +23,18 @@ from headstart.engine.asr.whisper.packed_layers import (
     encoder_layers,
     have_native_sizes,
 )
+from headstart.engine.asr.whisper.prepared import MadeAnew, Prepared
 from headstart.engine.asr.whisper.settings import (
     LEAST_AUDIO_POSITIONS,
     LEAST_TEXT_POSITIONS,
     Extras,
     WhisperSettings,
 )
-from headstart.engine.asr.whisper.source import EMBEDDING, WhisperSource
-from headstart.engine.asr.whisper.vocabulary import ExactVocabulary, PackedVocabulary
+from headstart.engine.asr.whisper.source import EMBEDDING, HEAD, WhisperSource
+from headstart.engine.asr.whisper.vocabulary import ExactVocabulary, PackedVocabulary, Vocabulary
 from headstart.engine.checkpoints.named import read_json
 from headstart.engine.errors import BadWeights
+from headstart.kernels.qlinear import QWeight
 
 TOKENIZER_FILE = "tokenizer.json"
 _CT2_FILE = "model.bin"
@@ -48,18 +50,23 @@ class Checkpoint:
     extras: Extras
     encoder: WhisperEncoder
     decoder: WhisperDecoder
+    prepared: Prepared = field(default_factory=MadeAnew)
 
 
-def load_checkpoint(directory: Path, exact: bool = False) -> Checkpoint:
-    """Load a Whisper directory; `exact`: all in fp32. Raises `BadWeights`."""
+def load_checkpoint(
+    directory: Path, exact: bool = False, prepared: Prepared | None = None
+) -> Checkpoint:
+    """Load a Whisper directory; `exact`: all in fp32. `prepared`: where packed matrices come from.
+    Raises `BadWeights`."""
+    made = prepared or MadeAnew()
     for required in ("config.json", TOKENIZER_FILE):
         if not (directory / required).is_file():
             raise BadWeights(directory, "Whisper directory", required, "no such file")
     config = read_json(directory / "config.json")
     if (directory / _CT2_FILE).is_file():
-        return _build(ct2_source(directory / _CT2_FILE, config), exact)
+        return _build(ct2_source(directory / _CT2_FILE, config), exact, made)
     if is_hugging_face(directory):
-        return _build(hugging_face_source(directory, config), exact)
+        return _build(hugging_face_source(directory, config), exact, made)
     others = sorted(path.name for path in directory.glob("*.bin"))  # older formats of the same
     raise BadWeights(
         directory,
@@ -69,7 +76,7 @@ def load_checkpoint(directory: Path, exact: bool = False) -> Checkpoint:
     )
 
 
-def _build(source: WhisperSource, exact: bool) -> Checkpoint:
+def _build(source: WhisperSource, exact: bool, prepared: Prepared) -> Checkpoint:
     """Fill our modules."""
     path, settings = source.path, source.settings
     _check_sizes(path, settings)
@@ -82,29 +89,43 @@ def _build(source: WhisperSource, exact: bool) -> Checkpoint:
             raise BadWeights(path, name, "floating point", str(tensor.dtype))
         return tensor
 
-    words = (settings.vocabulary, settings.width)
-    embedding = checked(EMBEDDING, source.tensor(EMBEDDING), words)
-    head = None if source.head is None else checked("vocabulary head", source.head, words)
-    vocabulary = (ExactVocabulary if exact else PackedVocabulary)(embedding, head)
+    def packed(name: str, shape: tuple[int, int], tensor: Callable[[], Tensor]) -> QWeight:
+        return prepared.matrix(name, *shape, lambda: checked(name, tensor(), shape))
+
+    def packed_linear(name: str, linear: nn.Linear) -> QWeight:
+        whole = f"{name}.weight"
+        shape = (linear.out_features, linear.in_features)
+        return packed(whole, shape, lambda: source.tensor(whole))
+
+    words, head = (settings.vocabulary, settings.width), source.head
+    vocabulary: Vocabulary
+    if exact:
+        embedding = checked(EMBEDDING, source.tensor(EMBEDDING), words)
+        head_there = None if head is None else checked(HEAD, head(), words)
+        vocabulary = ExactVocabulary(embedding, head_there)
+    else:
+        vocabulary = PackedVocabulary(
+            packed(EMBEDDING, words, lambda: source.tensor(EMBEDDING)),
+            None if head is None else packed(HEAD, words, head),
+        )
     with torch.device("meta"):
         encoder = WhisperEncoder(settings)
         decoder = WhisperDecoder(settings, vocabulary)
     for part, module in (("encoder", encoder), ("decoder", decoder)):
-        state = {}
-        for name, like in module.state_dict().items():
-            whole = f"{part}.{name}"
-            found = checked(whole, source.tensor(whole), like.shape)
-            is_packed = not exact and found.ndim == 2 and name.endswith(".weight")
-            state[name] = found if is_packed else found.float()  # packing takes any type
+        if not exact:
+            pack_linears(module, packed_linear, part)
+        state = {
+            name: checked(f"{part}.{name}", source.tensor(f"{part}.{name}"), like.shape).float()
+            for name, like in module.state_dict().items()
+        }
         module.load_state_dict(state, assign=True)
         module.eval().requires_grad_(False)
-    if not exact:
-        pack_linears(encoder)
-        pack_linears(decoder)
-        if have_native_sizes(settings):
-            encoder.packed = encoder_layers(encoder.stack, settings.heads)
-            decoder.packed = decoder_layers(decoder.stack, settings.heads)
-    return Checkpoint(settings, _checked_extras(path, settings, source.extras), encoder, decoder)
+    if not exact and have_native_sizes(settings):
+        encoder.packed = encoder_layers(encoder.stack, settings.heads)
+        decoder.packed = decoder_layers(decoder.stack, settings.heads)
+    return Checkpoint(
+        settings, _checked_extras(path, settings, source.extras), encoder, decoder, prepared
+    )
 
 
 def _check_sizes(path: Path, settings: WhisperSettings) -> None:

@@ -6,6 +6,7 @@ Its matrices may be int8 with a scale for each row, or int16 with one scale: the
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,16 @@ def ct2_source(path: Path, config: Mapping[str, Any]) -> WhisperSource:
         ids=_special_ids(path.parent),
     )
     names = dict(_names(settings))
-    head = _float(tensors, _HEAD_THERE) if _HEAD_THERE in tensors else None
-    if head is not None and torch.equal(head, _float(tensors, _EMBEDDING_THERE)):
-        head = None  # an alias
+    is_alias = file.tensors.are_one(_HEAD_THERE, _EMBEDDING_THERE)
+    head = None if is_alias or _is_tied(tensors) else partial(_float, tensors, _HEAD_THERE)
     return WhisperSource(path, settings, extras, lambda name: _float(tensors, names[name]), head)
+
+
+def _is_tied(tensors: Tensors) -> bool:
+    """Whether the embedding is the vocabulary head too, or equal to it."""
+    if _HEAD_THERE not in tensors:
+        return True
+    return torch.equal(_float(tensors, _HEAD_THERE), _float(tensors, _EMBEDDING_THERE))
 
 
 def _float(tensors: Tensors, name: str) -> Tensor:

@@ -78,7 +78,8 @@ def hugging_face_source(directory: Path, config: Mapping[str, Any]) -> WhisperSo
     else:
         path = directory / SHARDS_FILE
         tensors = Tensors(path, read_shards(path))
-    head = None if config.get("tie_word_embeddings", True) else tensors[_HEAD_THERE]
+    tied = config.get("tie_word_embeddings", True)
+    head = None if tied else partial(tensors.__getitem__, _HEAD_THERE)
     extras = _extras(directory, config, settings)
     return WhisperSource(path, settings, extras, partial(_tensor, tensors, settings), head)
 

@@ -9,11 +9,14 @@ alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
 from headstart.kernels.qlinear import QWeight, pack, qlinear
 
+PACKED_KIND = "Q8_0"
 GROUP = 32
 _BLOCK_BYTES = 2 + GROUP
 _STRIPE_WEIGHTS = 1 << 17  # quantised at a time, in memory that stays in the processor's cache
@@ -28,7 +31,7 @@ def pack_q8_0(weight: Tensor) -> QWeight:
     for at in range(0, count, stripe):
         part = weight[at : at + stripe]
         raw[at : at + stripe] = _blocks(part).view(len(part), -1, _BLOCK_BYTES)
-    return pack("Q8_0", raw.numpy(), count, width)
+    return pack(PACKED_KIND, raw.numpy(), count, width)
 
 
 def _blocks(weight: Tensor) -> Tensor:
@@ -42,22 +45,24 @@ def _blocks(weight: Tensor) -> Tensor:
 
 
 class PackedLinear(nn.Module):
-    """`nn.Linear` with its weight packed."""
+    """`nn.Linear` with its weight packed; `weight` is of its shape."""
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, weight: QWeight, bias: Tensor | None) -> None:
         super().__init__()
-        self.weight = pack_q8_0(linear.weight)
-        self.bias: Tensor | None = linear.bias
+        self.weight = weight
+        self.bias = bias
 
     def forward(self, x: Tensor) -> Tensor:
         """fp32 [n, K] to fp32 [n, N]."""
         return qlinear(x, self.weight, self.bias)
 
 
-def pack_linears(module: nn.Module) -> None:
-    """Replace every `nn.Linear` inside `module`."""
+def pack_linears(module: nn.Module, packed: Callable[[str, nn.Linear], QWeight], at: str) -> None:
+    """Replace every `nn.Linear` inside `module`, whose own name is `at`. `packed`: the weight of
+    one by its name; the module's may be on the device "meta"."""
     for name, child in module.named_children():
+        where = f"{at}.{name}"
         if isinstance(child, nn.Linear):
-            setattr(module, name, PackedLinear(child))
+            setattr(module, name, PackedLinear(packed(where, child), child.bias))
         else:
-            pack_linears(child)
+            pack_linears(child, packed, where)

@@ -12,17 +12,18 @@ from headstart.engine.asr.whisper.settings import Extras, WhisperSettings
 
 EMBEDDING = "decoder.embedding"
 """Our name for the decoder's embedding."""
+HEAD = "vocabulary head"
 
 
 @dataclass(frozen=True)
 class WhisperSource:
     """A checkpoint of either format, under our names: what `checkpoint` builds a model from.
 
-    `tensor`: one by our name. `head`: the vocabulary head, None where the embedding is it too.
+    `tensor`: one by our name. `head` reads the vocabulary head; None where the embedding is it too.
     """
 
     path: Path
     settings: WhisperSettings
     extras: Extras
     tensor: Callable[[str], Tensor]
-    head: Tensor | None
+    head: Callable[[], Tensor] | None

@@ -10,8 +10,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from headstart.engine.asr.whisper.packed import pack_q8_0
-from headstart.kernels.qlinear import qlinear, rows
+from headstart.kernels.qlinear import QWeight, qlinear, rows
 
 
 class Vocabulary(Protocol):
@@ -42,10 +41,10 @@ class ExactVocabulary:
 class PackedVocabulary:
     """In int8."""
 
-    def __init__(self, weight: Tensor, head: Tensor | None = None) -> None:
-        """As `ExactVocabulary`; D is a multiple of 32."""
-        self._weight = pack_q8_0(weight)
-        self._head = self._weight if head is None else pack_q8_0(head)
+    def __init__(self, weight: QWeight, head: QWeight | None = None) -> None:
+        """As `ExactVocabulary`, packed."""
+        self._weight = weight
+        self._head = weight if head is None else head
 
     def embed(self, tokens: Tensor) -> Tensor:
         return rows(self._weight, tokens)

@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from headstart.engine.checkpoints.packed_file import PackedWriter
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import CONFIG, TENSORS
-from headstart.engine.decoder.packed_file import PackedWriter
 from headstart.engine.errors import BadWeights
 from headstart.engine.process import packed_weights
 from headstart.engine.process.load import LoadedModel, load_model

@@ -11,7 +11,7 @@ WALL_CLOCK = {"time", "time_ns"}
 ALLOWED = {
     "gateway/transport/webrtc/calls.py": "a secret's `expires_at`, told and never compared",
     "gateway/transport/webrtc/steady_time.py": "once, where the steady dates begin",
-    "gateway/server/main.py": "a session's `expires_at`, told and never compared",
+    "gateway/server/assemble.py": "a session's `expires_at`, told and never compared",
     "gateway/dashboard/hub.py": "once, when the server started, for the dates in the feed",
     "gateway/tracing/traces.py": "the dates of a trace's spans, for the collector",
 }

@@ -17,8 +17,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from headstart.gateway.config import load
 from headstart.gateway.engine_link import EngineLink, LinkState, private_endpoint
 from headstart.gateway.engines.engines import Engines
+from headstart.gateway.server.assemble import make_gateway, uvicorn_config
 from headstart.gateway.server.http_server import GatewayServer
-from headstart.gateway.server.main import bind, make_gateway, url_of, uvicorn_config
+from headstart.gateway.server.main import bind, url_of
 from tests.gateway.shell_fakes import WAIT_S, fake_engine, receive, until
 
 SECOND = base64.b64encode(bytes(48_000)).decode()

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from headstart.engine.asr.whisper.vocabulary import ExactVocabulary, PackedVocabulary
+from headstart.engine.asr.whisper.packed import pack_q8_0
+from headstart.engine.asr.whisper.vocabulary import (
+    ExactVocabulary,
+    PackedVocabulary,
+    Vocabulary,
+)
 from tests.numerics import assert_as_near
 
 _TOKENS, _WIDTH = 83, 64  # no multiple of a kernel's panel
@@ -27,8 +32,14 @@ def test_exact_is_the_matrix() -> None:
 def test_a_head_of_its_own() -> None:
     """An untied head gives the logits; rows still are the embedding's."""
     weight, head, hidden = _weight(), -_weight(), torch.randn(3, _WIDTH)
-    for made in (ExactVocabulary, PackedVocabulary):
-        tied, untied = made(weight), made(weight, head)
+    pairs: list[tuple[Vocabulary, Vocabulary]] = [
+        (ExactVocabulary(weight), ExactVocabulary(weight, head)),
+        (
+            PackedVocabulary(pack_q8_0(weight)),
+            PackedVocabulary(pack_q8_0(weight), pack_q8_0(head)),
+        ),
+    ]
+    for tied, untied in pairs:
         assert torch.equal(untied.embed(torch.tensor([3])), tied.embed(torch.tensor([3])))
         assert torch.equal(untied.logits(hidden), -tied.logits(hidden))
 
@@ -36,7 +47,7 @@ def test_a_head_of_its_own() -> None:
 def test_packed_is_close() -> None:
     """Rows and logits are within 2 % of fp32's, in norm."""
     weight, hidden = _weight(), torch.randn(7, _WIDTH)
-    exact, packed = ExactVocabulary(weight), PackedVocabulary(weight)
+    exact, packed = ExactVocabulary(weight), PackedVocabulary(pack_q8_0(weight))
     tokens = torch.tensor([0, 82, 5, 5])
     rows = exact.embed(tokens)
     assert (packed.embed(tokens) - rows).norm() < 0.02 * rows.norm()

@@ -198,8 +198,8 @@ async def test_tiny_messages_come_one_by_one_and_in_order() -> None:
 
 async def test_a_pong_that_we_have_not_read_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood is read at its share's pace, for longer than a pong may take: the pongs are in it."""
-    monkeypatch.setattr("headstart.gateway.server.main.PING_INTERVAL_S", 0.1)
-    monkeypatch.setattr("headstart.gateway.server.main.PING_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("headstart.gateway.server.assemble.PING_INTERVAL_S", 0.1)
+    monkeypatch.setattr("headstart.gateway.server.assemble.PING_TIMEOUT_S", 0.3)
     async with running_gateway() as running, connect(running.ws_url) as socket:
         for _ in range(60):
             await socket.send("work 10" + " " * 4000)

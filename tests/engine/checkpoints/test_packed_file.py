@@ -11,10 +11,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.engine.decoder.packed_file import MAGIC, PackedFile, PackedWriter
+from headstart.engine.checkpoints.packed_file import MAGIC, PackedFile, PackedWriter
 from headstart.engine.errors import BadWeights
 from headstart.kernels.qlinear import QWeight, pack, qlinear
 
+SILENCE = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
 SHAPES = {"a": ("Q8_0", 40, 64), "b": ("Q5_0", 16, 32), "c": ("Q4_1", 7, 96), "d": ("F16", 5, 3)}
 
 
@@ -29,6 +30,7 @@ def write(path: Path, key: str = "key") -> dict[str, QWeight]:
     with PackedWriter(path, key) as writer:
         for name, each in made.items():
             writer.add(name, each)
+        writer.add_tensor("silence", SILENCE)
         writer.finish()
     return made
 
@@ -37,13 +39,33 @@ def test_weights_come_back_bit_for_bit(tmp_path: Path) -> None:
     """Panels are the same bytes, aligned as the kernels' own memory is, and kernels run on them."""
     made = write(tmp_path / "x")
     file = PackedFile(tmp_path / "x", "key")
-    assert len(file) == len(made)
+    assert len(file) == len(made) + 1
     for name, original in made.items():
         mapped = file.weight(name, original.kind, original.rows, original.cols)
         assert torch.equal(mapped.panels, original.panels)
         assert mapped.panels.data_ptr() % 64 == 0
         x = torch.randn(2, original.cols, generator=torch.Generator().manual_seed(0))
         assert torch.equal(qlinear(x, mapped), qlinear(x, original))
+
+
+def test_tensors_come_back_bit_for_bit(tmp_path: Path) -> None:
+    """Also NaN and negative zero, from memory that is not contiguous; of other shapes there are
+    none."""
+    odd = torch.tensor([[float("nan"), -0.0, 1e-45], [float("inf"), 1.0, 2.0]])
+    with PackedWriter(tmp_path / "x", "key") as writer:
+        writer.add_tensor("odd", odd.T)
+        writer.add_tensor("one", torch.tensor(3.0))
+        writer.finish()
+    file = PackedFile(tmp_path / "x", "key")
+    found = file.tensor("odd", (3, 2))
+    assert torch.equal(found.view(torch.int32), odd.T.contiguous().view(torch.int32))
+    assert found.data_ptr() % 64 == 0
+    assert float(file.tensor("one", ())) == 3.0
+    assert "odd" in file
+    assert "even" not in file
+    for name, shape in (("odd", (2, 3)), ("odd", (6,)), ("even", (3, 2))):
+        with pytest.raises(BadWeights, match=f"tensor {name}"):
+            file.tensor(name, shape)
 
 
 def test_weights_outlive_their_file(tmp_path: Path) -> None:
@@ -68,6 +90,7 @@ def test_a_flipped_bit_anywhere_is_noticed(
     path.write_bytes(whole)
     try:
         file = PackedFile(path, "key")
+        assert torch.equal(file.tensor("silence", SILENCE.shape), SILENCE)
         for name, shape in SHAPES.items():
             assert torch.equal(file.weight(name, *shape).panels, made[name].panels)
     except BadWeights:
@@ -113,14 +136,20 @@ def test_another_key_or_shape_is_refused(tmp_path: Path) -> None:
     [
         b"nonsense",
         b'{"key": "key"}',
+        b'{"key": "key", "weights": {}}',
         b'{"key": "key", "weights": {"a": {"kind": "Q9", "rows": 1, "cols": 32, "offset": 0, '
-        b'"sum": 0}}}',
+        b'"sum": 0}}, "tensors": {}}',
         b'{"key": "key", "weights": {"a": {"kind": "Q8_0", "rows": 1, "cols": 33, "offset": 0, '
-        b'"sum": 0}}}',
+        b'"sum": 0}}, "tensors": {}}',
         b'{"key": "key", "weights": {"a": {"kind": "Q8_0", "rows": 999999, "cols": 32, '
-        b'"offset": 0, "sum": 0}}}',
+        b'"offset": 0, "sum": 0}}, "tensors": {}}',
         b'{"key": "key", "weights": {"a": {"kind": "Q8_0", "rows": 1, "cols": 32, "offset": -64, '
+        b'"sum": 0}}, "tensors": {}}',
+        b'{"key": "key", "weights": {}, "tensors": {"a": {"shape": [999999], "offset": 0, '
         b'"sum": 0}}}',
+        b'{"key": "key", "weights": {}, "tensors": {"a": {"shape": [-1], "offset": 0, "sum": 0}}}',
+        b'{"key": "key", "weights": {}, "tensors": {"a": {"shape": [2], "offset": 4, "sum": 0}}}',
+        b'{"key": "key", "weights": {}, "tensors": {"a": {"shape": [2], "offset": 0, "sum": 9}}}',
     ],
 )
 def test_an_index_of_nonsense_is_refused(tmp_path: Path, index: bytes) -> None:

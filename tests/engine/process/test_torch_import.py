@@ -1,0 +1,105 @@
+"""headstart.engine.process.torch_import: what is left out is there as soon as it is asked for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from headstart.engine.process.torch_import import LATER, RELEASE, import_torch
+
+PYPROJECT = Path(__file__).resolve().parents[3] / "pyproject.toml"
+
+
+def run(*lines: str) -> str:
+    """What a fresh process prints."""
+    code = "from headstart.engine.process import torch_import\n" + "\n".join(lines)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=240
+    )
+    assert found.returncode == 0, found.stderr
+    return found.stdout.strip()
+
+
+def test_the_release_is_the_one_we_install() -> None:
+    """Another one of them would be imported as usual, which is slower: look at it anew then."""
+    pinned = tomllib.loads(PYPROJECT.read_text())["project"]["dependencies"]
+    assert f"torch=={RELEASE}" in pinned
+
+
+def test_the_entry_point_imports_no_torch() -> None:
+    """So that it can be imported as said here, and the gateway be told before."""
+    assert run("import headstart.engine.__main__, sys", "print('torch' in sys.modules)") == "False"
+
+
+def test_a_packaged_model_needs_nothing_of_what_is_left_out() -> None:
+    """All of the engine's modules are imported, and none has asked for one of those."""
+    told = run(
+        "assert torch_import.import_torch()",
+        "import headstart.engine.process.assemble",
+        "print(torch_import.not_run() == list(torch_import.LATER))",
+    )
+    assert told == "True"
+
+
+def test_what_is_left_out_runs_when_asked() -> None:
+    """Each has then all that it has after a usual import."""
+    print_names = (
+        "for name in torch_import.LATER:",
+        "    print(name, sorted(n for n in vars(sys.modules[name]) if not n.startswith('__')))",
+    )
+    imported = ", ".join(LATER)
+    usual = run(f"import sys, torch, {imported}", *print_names)
+    told = run(
+        "assert torch_import.import_torch()",
+        "import sys",
+        "for name in torch_import.LATER:",
+        "    assert not hasattr(sys.modules[name], 'no_such_name')",
+        "    assert name not in torch_import.not_run()",
+        f"import {imported}",
+        *print_names,
+    )
+    assert told == usual
+
+
+def test_what_it_registers_works_afterwards() -> None:
+    """Shapes without data by Python's rules, distributions, compiling: as if run at once."""
+    told = run(
+        "assert torch_import.import_torch()",
+        "import torch",
+        "torch._meta_registrations.activate_meta",
+        "square = torch.empty(3, 3, device='meta')",
+        "print(torch.linalg.eigh(square).eigenvalues.shape)",
+        "print(torch.distributions.Normal(0.0, 1.0).mean)",
+        "print(torch.compile(lambda x: x + 1, backend='eager')(torch.ones(2)))",
+    )
+    assert told.splitlines() == ["torch.Size([3])", "tensor(0.)", "tensor([2., 2.])"]
+
+
+def test_random_numbers_are_the_same() -> None:
+    """Before and after the modules have run that generators usually wait for."""
+    drawn = "print(torch.rand(3, generator=torch.Generator().manual_seed(7)).tolist())"
+    usual = run("import torch", drawn)
+    lines = ("assert torch_import.import_torch()", "import torch", drawn)
+    told = run(*lines, "import torch._prims.rng_prims", drawn)
+    assert told.splitlines() == [usual, usual]
+
+
+def test_another_release_is_imported_as_usual() -> None:
+    """Nothing is left out then, and nobody looks for it later."""
+    told = run(
+        "import sys",
+        "torch_import.RELEASE = '0.0'",
+        "print(torch_import.import_torch(), torch_import.not_run())",
+        "print(any(type(f).__name__ == '_Finder' for f in sys.meta_path))",
+    )
+    assert told.splitlines() == ["False []", "False"]
+
+
+def test_a_second_import_changes_nothing() -> None:
+    """Here torch has been imported long ago."""
+    import torch
+
+    assert not import_torch()
+    assert sys.modules["torch"] is torch
