@@ -28,7 +28,7 @@ Ask = Callable[[Sequence[Event], int], Awaitable[Reply]]
 
 class QuestionAnswering:
     """`room_chars`: how much of the notes the model reads at once; `few_notes`: whether it gets
-    only those that a question needs even if all fit."""
+    only what a question needs even if all fit: the lines that it is about, or few notes."""
 
     def __init__(
         self, ask: Ask, report: Report, remark: Callable[[str], None], room_chars: int
@@ -87,17 +87,27 @@ class QuestionAnswering:
         began_s = time.monotonic()
         report = self._report
         room = self.room_chars
+        point = retrieval.to_the_point(question, report.notes)
         while True:
-            read = retrieval.chosen(
-                question,
-                report.notes,
-                room - sum(len(str(digest)) for digest in digests),
-                report.plan.start_s,
-                report.plan.end_s,
-                few=self.few_notes,
-            )
-            message = prompts.question_message(question, read, digests, is_whole=report.is_whole)
-            spans = [(note.part.start_s, note.part.end_s) for note in read]
+            if point and self.few_notes:
+                read: list[Note] = []
+                message = prompts.question_message(
+                    question, (), (), point, is_whole=report.is_whole
+                )
+                spans = [(entry.start_s, entry.end_s) for entry in point]
+            else:
+                read = retrieval.chosen(
+                    question,
+                    report.notes,
+                    room - sum(len(str(digest)) for digest in digests),
+                    report.plan.start_s,
+                    report.plan.end_s,
+                    few=self.few_notes,
+                )
+                message = prompts.question_message(
+                    question, read, digests, point, is_whole=report.is_whole
+                )
+                spans = [(note.part.start_s, note.part.end_s) for note in read]
             try:
                 reply = await self._ask(message, prompts.ANSWER_TOKENS)
             except AnswerFailed as failed:
