@@ -11,7 +11,6 @@ from headstart.talk.long_file.parts import Part
 from headstart.talk.long_file.times import clock
 from headstart.talk.long_file.transcription import Line
 
-
 SHOWN, SAID = "shown", "said"
 _UNKNOWN = re.compile(r"\b(?:can't|cannot|can not|couldn't|could not) (?:tell|see|say|make out)\b")
 _WORD = re.compile(r"\w+")

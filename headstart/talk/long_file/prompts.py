@@ -77,25 +77,24 @@ def condense_message(digests: Sequence[Digest]) -> list[Event]:
 
 
 def question_message(
-    question: str,
-    notes: Sequence[Note],
-    digests: Sequence[Digest],
-    point: Sequence[Entry] = (),
-    *,
-    is_whole: bool,
+    question: str, notes: Sequence[Note], digests: Sequence[Digest], *, is_whole: bool
 ) -> list[Event]:
-    """A question with what is known. `point`: the lines that the question is about; `is_whole`: the
-    recording was looked at to its end."""
-    text = "Notes on a video" + ("" if is_whole else ", of which only the beginning is known")
-    text += ":\n\n"
+    """A question with what is known. `is_whole`: the recording was looked at to its end."""
+    text = ""
     if digests:
         text += "In short:\n" + "\n".join(map(str, digests)) + "\n\nIn detail:\n"
-    text += "\n\n".join(map(str, notes))
-    if point:
-        text += "\n\nMost important:\n" if notes else ""
-        text += "\n".join(map(str, point))
-    text += f"\n\nQuestion about the video: {question}\nAnswer in one or two sentences."
-    return [words(text)]
+    return _asked(question, text + "\n\n".join(map(str, notes)), is_whole=is_whole)
+
+
+def lines_message(question: str, lines: Sequence[Entry], *, is_whole: bool) -> list[Event]:
+    """A question with the lines that it is about, and nothing else."""
+    return _asked(question, "\n".join(map(str, lines)), is_whole=is_whole)
+
+
+def _asked(question: str, known: str, *, is_whole: bool) -> list[Event]:
+    head = "Notes on a video" + ("" if is_whole else ", of which only the beginning is known")
+    asked = f"Question about the video: {question}\nAnswer in one or two sentences."
+    return [words(f"{head}:\n\n{known}\n\n{asked}")]
 
 
 def _short(text: str) -> str:

@@ -1,9 +1,12 @@
-"""Which notes a question needs. No I/O.
+"""Which notes a question needs, and which lines of them it is about. No I/O.
 
 A question is answered from as many notes as a model reads at once (`room_chars`). When there are
 more, the likeliest are taken whole: those whose words are rare elsewhere and occur in the question
 (BM25, Robertson and Zaragoza 2009), those at a time it names, and the beginning or the end if it
 names that; the others are left to digests, notes of many parts in one.
+
+Lines are compared with a question in the same way (`to_the_point`). Whether it is about what is
+written or what is said is known in English only; otherwise all lines count.
 
 """
 
@@ -178,15 +181,17 @@ def to_the_point(question: str, notes: Sequence[Note]) -> list[Entry]:
     or what has most of its words, with what was said around it. None if that is no line or many, or
     if it asks about the whole."""
     everything = [entry for note in notes for entry in note.entries()]
-    entries = everything
-    if asks_about_speech(question):
-        entries = [entry for entry in everything if entry.kind == SAID]
-    elif asks_about_writing(question):
-        entries = [entry for entry in everything if entry.has_writing]
-    found = [entry for at_s in clock_times(question) for entry in _at(entries, at_s)]
-    if not found and not clock_times(question) and not _WHOLE.search(question.lower()):
-        found = _likely(question, entries)
     said = [entry for entry in everything if entry.kind == SAID]
+    entries = everything
+    asks_to_hear, asks_to_read = _SPEECH.search(question.lower()), _WRITING.search(question.lower())
+    if asks_to_hear and not asks_to_read:
+        entries = said
+    elif asks_to_read and not asks_to_hear:
+        entries = [entry for entry in everything if entry.has_writing]
+    named_s = clock_times(question)
+    found = [entry for at_s in named_s for entry in _at(entries, at_s)]
+    if not named_s and not _WHOLE.search(question.lower()):
+        found = _likely(question, entries)
     around = [entry for each in found if each.kind == SAID for entry in _around(each, said)]
     return sorted({*found, *around}, key=lambda entry: (entry.start_s, entry.kind))
 
@@ -229,16 +234,6 @@ def _around(entry: Entry, said: Sequence[Entry]) -> list[Entry]:
             here += step
             found.append(said[here])
     return found
-
-
-def asks_about_writing(question: str) -> bool:
-    """Whether it asks what is to be read in the pictures."""
-    return bool(_WRITING.search(question.lower()))
-
-
-def asks_about_speech(question: str) -> bool:
-    """Whether it asks what is to be heard."""
-    return bool(_SPEECH.search(question.lower()))
 
 
 def clock_times(question: str) -> list[float]:
