@@ -78,8 +78,8 @@ class Note:
 
     @property
     def summary(self) -> str:
-        """What is shown, in a sentence or a few."""
-        return self.seen or " ".join(caption.text for caption in self.captions)
+        """What is shown, in a sentence or a few, and what is written there."""
+        return self.seen or " ".join(shown(caption) for caption in self.captions)
 
     def entries(self) -> list[Entry]:
         """What is shown and said, in order of time."""

@@ -176,5 +176,6 @@ def test_lines_are_those_of_the_notes(question: str) -> None:
 )
 def test_what_is_written_stands_once(said: str, expected: str) -> None:
     """A caption that does not know, or only repeats it, says nothing beside it."""
-    text = str(Note(PLAN.part(0), captions=[Caption(3, said, ("Lesson 12", "Glass"))]))
-    assert text.splitlines()[1:] == [f"0:03 shown: {expected}"]
+    note_ = Note(PLAN.part(0), captions=[Caption(3, said, ("Lesson 12", "Glass"))])
+    assert str(note_).splitlines()[1:] == [f"0:03 shown: {expected}"]
+    assert note_.summary == expected
