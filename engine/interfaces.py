@@ -206,6 +206,7 @@ class Reading(Protocol):
     look: Look
     done: bool  # set by the `PictureReader`'s methods only, so on the engine's thread
     live: bool  # a camera's frame, not a still
+    given_up: bool  # done without having been read
     began_ns: int
     ended_ns: int
 

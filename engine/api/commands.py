@@ -185,6 +185,8 @@ class Respond(Message, frozen=True, tag="respond"):
     calls). `instructions` and `tools`, if given, hold for this answer alone.
 
     `items` not None: answer these alone, out of band; the conversation does not change.
+    `reports_writing`: somebody wants to know what is written in their pictures, so the answer waits
+    until it is read (`Finished.read`).
     `only_if_heard`: do not answer unless speech with words came since the last answer; otherwise
     `Finished` with reason cancelled follows.
     """
@@ -197,6 +199,7 @@ class Respond(Message, frozen=True, tag="respond"):
     items: tuple[Item, ...] | None = None
     only_if_heard: bool = False
     tools: tuple[Tool, ...] | None = None
+    reports_writing: bool = False
 
 
 class Cancel(Message, frozen=True, tag="cancel"):

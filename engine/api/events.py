@@ -314,8 +314,8 @@ class Call(Message, frozen=True, tag="call"):
 class Finished(Message, frozen=True, tag="finished"):
     """An answer is over. `text` is all of its text, without function calls. `code` and `message`
     give the cause if the reason is failed. `moves`: of the session, since the answer before.
-    `read`: the lines that were read in each picture of an out-of-band answer's own items, in order;
-    None where nobody reads."""
+    `read`: the lines that were read in each picture of an out-of-band answer's own items, in order,
+    None for one that was not read in time; None where nobody reads."""
 
     session: str
     generation: int
@@ -327,7 +327,7 @@ class Finished(Message, frozen=True, tag="finished"):
     code: str = ""
     message: str = ""
     moves: tuple[Move, ...] = ()
-    read: tuple[tuple[str, ...], ...] | None = None
+    read: tuple[tuple[str, ...] | None, ...] | None = None
 
 
 class Moved(Message, frozen=True, tag="moved"):

@@ -107,7 +107,7 @@ class Answer:
     finished: FinishReason | None = None
     code: str = ""
     message: str = ""
-    read: tuple[tuple[str, ...], ...] | None = None  # as in `api.Finished`
+    read: tuple[tuple[str, ...] | None, ...] | None = None  # as in `api.Finished`
 
     @classmethod
     def begin(

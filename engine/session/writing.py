@@ -19,9 +19,10 @@ from headstart.engine.interfaces import Look, PictureReader, Reading
 from headstart.engine.kvcache.token_stream import Stream
 
 # How long an answer waits for a reading: to a question about what is written, or to another one,
-# sent with a picture.
+# sent with a picture; and one out of band whose client is to be told what is written.
 WAIT_NS = 8_000_000_000
 WAIT_UNASKED_NS = 2_000_000_000
+WAIT_REPORTED_NS = 30_000_000_000
 
 Place = tuple[int, ...]
 
@@ -159,7 +160,9 @@ class OutOfBandReadings:
         if self._reader is None or not shown:
             return None
         name = f"{self._session}/{command.generation}"
-        begun = OwnReadings(self._reader, name, self._stream.share_domain, items)
+        begun = OwnReadings(
+            self._reader, name, self._stream.share_domain, items, reported=command.reports_writing
+        )
         self._next = command.generation, begun
         return begun
 
@@ -176,13 +179,20 @@ class OutOfBandReadings:
 
 
 class OwnReadings:
-    """The readings of the pictures in an out-of-band answer's own `items`, for its stream."""
+    """The readings of the pictures in an out-of-band answer's own `items`, for its stream.
+    `reported`: whether a client is to be told what was read, whatever the question is about."""
 
     def __init__(
-        self, reader: PictureReader, stream: str, domain: bytes, items: Sequence[api.Item]
+        self,
+        reader: PictureReader,
+        stream: str,
+        domain: bytes,
+        items: Sequence[api.Item],
+        *,
+        reported: bool,
     ) -> None:
         self._reader, self._stream, self._domain = reader, stream, domain
-        self._items = items
+        self._items, self._reported = items, reported
         parts = [part for item in items for part in item.parts]
         text = " ".join(part.text for part in parts if isinstance(part, api.Text))
         self._look = reader.look_for(text)
@@ -196,7 +206,7 @@ class OwnReadings:
         found = [*self._glances, *self._closer.values()]
         is_reading = any(reading is not None and not reading.done for reading in found)
         limit_ns = WAIT_UNASKED_NS if self._look is Look.GLANCE else WAIT_NS
-        return is_reading and waited_ns < limit_ns
+        return is_reading and waited_ns < (WAIT_REPORTED_NS if self._reported else limit_ns)
 
     def _look_closer(self) -> None:
         if self._look is Look.GLANCE:
@@ -222,9 +232,12 @@ class OwnReadings:
             noted.append(api.Item(item.item_id, item.role, tuple(parts)))
         return tuple(noted)
 
-    def lines(self) -> tuple[tuple[str, ...], ...]:
-        """What is written in each picture, in order; nothing of one that is not read yet."""
-        return tuple(() if reading is None else reading.lines for reading in self._best())
+    def lines(self) -> tuple[tuple[str, ...] | None, ...]:
+        """What is written in each picture, in order; None for one that is not read."""
+        return tuple(
+            None if reading is None or reading.given_up else reading.lines
+            for reading in self._best()
+        )
 
     def spans(self) -> list[api.Span]:
         """When they were read."""

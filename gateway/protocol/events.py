@@ -381,10 +381,10 @@ class Events:
             rung=rung,
         )
 
-    def pictures_read(self, response_id: str, pictures: Sequence[Sequence[str]]) -> Json:
+    def pictures_read(self, response_id: str, pictures: Sequence[Sequence[str] | None]) -> Json:
         """What was read in the pictures of an out-of-band response's own input, in order: the lines
-        that are written in each. Comes before `response.done`."""
-        lines = [{"lines": list(picture)} for picture in pictures]
+        that are written in each, None where it was not read. Comes before `response.done`."""
+        lines = [{"lines": None if each is None else list(each)} for each in pictures]
         return self._event("gateway.pictures.read", response_id=response_id, pictures=lines)
 
     def voice_status(self, status: str, voice: str, message: str) -> Json:

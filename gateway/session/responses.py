@@ -301,6 +301,7 @@ class ResponseManager:
                 items=items,
                 only_if_heard=only_if_heard,
                 tools=request.tools,
+                reports_writing=items is not None and context.wants("pictures"),
             )
         )
 

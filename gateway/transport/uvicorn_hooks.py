@@ -27,7 +27,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
-from websockets import Frame, Request, State
+from websockets import Frame, InvalidState, Request, State
 
 from headstart.gateway.transport.websockets_hooks import FrameBounds
 
@@ -344,6 +344,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
 
     async def ping(self) -> None:
         """Returns with the pong. Raises `websockets.InvalidState` if nothing can be sent."""
+        if self.transport.is_closing():  # which the parser is not told before its last data is read
+            raise InvalidState("the connection is closed")
         payload = secrets.token_bytes(8)  # uvicorn's own pings have four bytes
         self._pongs[payload] = waiting = self.loop.create_future()
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from headstart.engine import api
 from headstart.engine.interfaces import Look
-from headstart.engine.session.writing import WAIT_NS, WAIT_UNASKED_NS
+from headstart.engine.session.writing import WAIT_NS, WAIT_REPORTED_NS, WAIT_UNASKED_NS
 from tests.engine.fakes import WORD_SAMPLES, Bench, as_text
 
 GREEDY = api.Sampling(repetition_penalty=1.0)
@@ -21,7 +21,7 @@ class FakeReading:
 
     def __init__(self, picture: api.Image, look: Look, now_ns: int, *, live: bool) -> None:
         self.picture, self.look, self.live = picture, look, live
-        self.done = False
+        self.done = self.given_up = False
         self.queued_ns = self.began_ns = self.ended_ns = now_ns
         self.letter = chr(picture.rgb[1])
         self.has_more = self.letter == "M"
@@ -333,10 +333,13 @@ def test_an_answer_out_of_band_does_not_wait(bench: Bench, reader: FakeReader) -
     assert bench.finished(1).read is None
 
 
-def ask_beside(bench: Bench, text: str, *parts: api.Part, number: int = -1) -> None:
+def ask_beside(
+    bench: Bench, text: str, *parts: api.Part, number: int = -1, reported: bool = False
+) -> None:
     """An answer out of band to pictures of its own."""
     items = (api.Item("i", api.Role.USER, (*parts, api.Text(text))),)
-    bench.tell(api.Respond("s", number, f"a{number}", GREEDY, items=items))
+    ask = api.Respond("s", number, f"a{number}", GREEDY, items=items, reports_writing=reported)
+    bench.tell(ask)
     bench.run()
 
 
@@ -373,19 +376,25 @@ def test_a_closer_look_out_of_band(
 
 
 @pytest.mark.parametrize(
-    ("text", "wait_ns"), [("what does it say", WAIT_NS), ("here", WAIT_UNASKED_NS)]
+    ("text", "reported", "wait_ns"),
+    [
+        ("what does it say", False, WAIT_NS),
+        ("here", False, WAIT_UNASKED_NS),
+        ("here", True, WAIT_REPORTED_NS),
+    ],
 )
 def test_an_answer_out_of_band_waits_for_so_long(
-    bench: Bench, reader: FakeReader, text: str, wait_ns: int
+    bench: Bench, reader: FakeReader, text: str, reported: bool, wait_ns: int
 ) -> None:
-    """Then it begins without what was not read."""
-    ask_beside(bench, text, picture(1, "A"))
+    """Then it begins without what was not read, and tells that. It waits longest for a client that
+    is to be told what is written."""
+    ask_beside(bench, text, picture(1, "A"), reported=reported)
     bench.now_ns += wait_ns - 100_000
     bench.run()
     assert answered(bench) == 0
     bench.now_ns += 200_000
     bench.run()
-    assert bench.finished(-1).read == ((),)
+    assert bench.finished(-1).read == (None,)
 
 
 def test_an_answer_out_of_band_that_waits_can_be_cancelled(

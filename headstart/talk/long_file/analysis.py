@@ -253,7 +253,9 @@ class _Analysis:
         for picture in pictures:
             reply = await self._ask(prompts.caption_message(picture), prompts.CAPTION_TOKENS)
             lines = reply.read[0] if reply.read else ()
-            caption = Caption(picture.at_s, reply.text, lines)
+            if lines is None:
+                self._remark(f"what is written at {clock(picture.at_s)} was not read")
+            caption = Caption(picture.at_s, reply.text, lines or ())
             if not note.captions or not note.captions[-1].shows_the_same(caption):
                 note.captions.append(caption)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,12 @@ from headstart.talk.connection.session import Event
 from headstart.talk.long_file.parts import Part
 from headstart.talk.long_file.times import clock
 from headstart.talk.long_file.transcription import Line
+
+SHOWN, SAID = "shown", "said"
+_UNKNOWN = re.compile(r"\b(?:can't|cannot|can not|couldn't|could not) (?:tell|see|say|make out)\b")
+_WORD = re.compile(r"\w+")
+_QUOTED_SHARE = 0.8
+"""Of the words that are written, from which on a caption only repeats them."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +36,21 @@ class Caption:
 
     def to_wire(self) -> Event:
         return {"at_s": round(self.at_s, 2), "text": self.text, "written": list(self.lines)}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a note, of `kind` "shown" or "said". `has_writing`: whether the words are of a
+    picture. Times in s of the recording."""
+
+    start_s: float
+    end_s: float
+    kind: str
+    text: str
+    has_writing: bool = False
+
+    def __str__(self) -> str:
+        return f"{clock(self.start_s)} {self.kind}: {self.text}"
 
 
 @dataclass
@@ -56,13 +78,17 @@ class Note:
 
     @property
     def summary(self) -> str:
-        """What is shown, in a sentence or a few."""
-        return self.seen or " ".join(caption.text for caption in self.captions)
+        """What is shown, in a sentence or a few, and what is written there."""
+        return self.seen or " ".join(shown(caption) for caption in self.captions)
+
+    def entries(self) -> list[Entry]:
+        """What is shown and said, in order of time."""
+        found = [Entry(c.at_s, c.at_s, SHOWN, shown(c), bool(c.lines)) for c in self.captions]
+        found += [Entry(s.start_s, s.end_s, SAID, f'"{s.text}"') for s in self.new_lines()]
+        return sorted(found, key=lambda entry: entry.start_s)
 
     def __str__(self) -> str:
-        timed = [(c.at_s, f"{clock(c.at_s)} shown: {shown(c)}") for c in self.captions]
-        timed += [(s.start_s, f'{clock(s.start_s)} said: "{s.text}"') for s in self.new_lines()]
-        lines = [text for _, text in sorted(timed, key=lambda pair: pair[0])]
+        lines = map(str, self.entries())
         return "\n".join((f"[{self.when}]", *([self.seen] if self.seen else []), *lines))
 
     def to_wire(self) -> Event:
@@ -93,10 +119,21 @@ class Digest:
 
 
 def shown(caption: Caption) -> str:
-    """What a picture shows, for the model: what is written in it word for word."""
+    """What a picture shows, for the model: what is written in it word for word, and what else it
+    shows, if the model could say that."""
     if not caption.lines:
         return caption.text
-    return f'{caption.text} It has a text that says "{caption.written}"'
+    written = f'a text that says "{caption.written}"'
+    if _UNKNOWN.search(caption.text) or _repeats(caption):
+        return written
+    return f"{caption.text} It has {written}"
+
+
+def _repeats(caption: Caption) -> bool:
+    """Whether the model said no more than what is written."""
+    written = set(_WORD.findall(caption.written.lower()))
+    said = set(_WORD.findall(caption.text.lower()))
+    return len(written & said) >= _QUOTED_SHARE * len(written)
 
 
 def groups(notes: Sequence[Note], room_chars: int) -> list[list[Note]]:

@@ -46,9 +46,9 @@ class Reply:
     text: str
     status: str
     usage: Event | None = None
-    read: tuple[tuple[str, ...], ...] | None = None
-    """The lines that the server read in each picture; None: it reads none for its model, or does
-    not tell."""
+    read: tuple[tuple[str, ...] | None, ...] | None = None
+    """The lines that the server read in each picture, None for one that it had no time to read;
+    None: it reads none for its model, or does not tell."""
 
 
 def words(text: str) -> Event:
@@ -71,7 +71,7 @@ def sound(pcm: bytes) -> Event:
 class _Running:
     response_id: str = ""
     text: str = ""
-    read: tuple[tuple[str, ...], ...] | None = None
+    read: tuple[tuple[str, ...] | None, ...] | None = None
     done: Event | None = None
 
 
@@ -94,8 +94,10 @@ class OutOfBandAnswers:
         elif kind == "response.output_text.delta" and event["response_id"] in self._by_id:
             self._by_id[event["response_id"]].text += event["delta"]
         elif kind == "gateway.pictures.read" and event["response_id"] in self._by_id:
-            lines = (tuple(map(str, picture["lines"])) for picture in event["pictures"])
-            self._by_id[event["response_id"]].read = tuple(lines)
+            found = [picture.get("lines") for picture in event["pictures"]]
+            self._by_id[event["response_id"]].read = tuple(
+                None if lines is None else tuple(map(str, lines)) for lines in found
+            )
         elif kind == "response.done" and event["response"]["id"] in self._by_id:
             self._by_id[event["response"]["id"]].done = event["response"]
 

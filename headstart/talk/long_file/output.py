@@ -32,12 +32,20 @@ def plan_lines(info: FileInfo, plan: Plan) -> list[str]:
     kinds.append("sound" if info.sound is not None else "no sound")
     length = clock(info.duration_s)
     reach = "" if _is_all(info, plan) else f"{clock(plan.start_s)} to {clock(plan.end_s)}: "
-    parts = "1 part" if plan.count == 1 else f"{plan.count:,} parts"
     return [
         f"{info.path.name} · {length} · {' · '.join(kinds)}",
-        f"{reach}{parts} of {plan.part_s:g} s, {plan.overlap_s:g} s of each read twice · roughly "
-        f"{in_words(plan.cost_s())}, if a part takes {COST_S:g} s",
+        f"{reach}{_parts(plan.count)} of {plan.part_s:g} s, {plan.overlap_s:g} s of each read "
+        f"twice · roughly {in_words(plan.cost_s())}, if a part takes {COST_S:g} s",
     ]
+
+
+def _span(start_s: float, end_s: float) -> str:
+    start, end = clock(start_s), clock(end_s)
+    return start if start == end else f"{start}-{end}"
+
+
+def _parts(count: int) -> str:
+    return "1 part" if count == 1 else f"{count:,} parts"
 
 
 def _is_all(info: FileInfo, plan: Plan) -> bool:
@@ -50,8 +58,10 @@ def progress_line(report: Report, elapsed_s: float) -> str:
     seen_s = report.seen_to_s - plan.start_s
     line = f"{clock(report.seen_to_s)} of {clock(plan.end_s)} · part {done} of {plan.count:,}"
     if done:
+        line += f" · {seen_s / elapsed_s:.1f} x real time"
+    if 0 < done < plan.count:
         left_s = elapsed_s / done * (plan.count - done)
-        line += f" · {seen_s / elapsed_s:.1f} x real time · about {in_words(left_s)} left"
+        line += f" · about {in_words(left_s)} left"
     return line
 
 
@@ -168,9 +178,12 @@ class PrettyAskOutput(PrettyOutput, AnalysisObserver):
             self._console.print(Text(printable(f"failed: {answer.error}"), style="red"))
         else:
             self._console.print(Text(printable(answer.text)))
-        spans = [f"{clock(a)}-{clock(b)}" for a, b in answer.read]
+        spans = [
+            clock(a) if clock(a) == clock(b) else f"{clock(a)}-{clock(b)}" for a, b in answer.read
+        ]
         more = f" and {len(spans) - READ_SHOWN} more" if len(spans) > READ_SHOWN else ""
-        read = f"read in detail: {', '.join(spans[:READ_SHOWN])}{more} · {answer.took_s:.0f} s"
+        read = f"read in detail: {', '.join(spans[:READ_SHOWN]) or 'nothing'}{more}"
+        read += f" · {answer.took_s:.0f} s"
         self._console.print(Text(read, style="bright_black"))
 
     def report(self, report: Report) -> None:
@@ -184,7 +197,7 @@ class PrettyAskOutput(PrettyOutput, AnalysisObserver):
             self._console.print(Text(printable(told), style="red"))
         told = f"{in_words(seen_s)} in {in_words(report.took_s)}"
         told += f" ({seen_s / max(report.took_s, 1e-3):.1f} x real time)"
-        told += f", {len(report.notes)} parts, {peak_bytes() / 1e6:.0f} MB here at most"
+        told += f", {_parts(len(report.notes))}, {peak_bytes() / 1e6:.0f} MB here at most"
         self._console.print(Text(f"\n{told}", style="bright_black"))
 
     def _show_bar(self) -> None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headstart.talk.connection.session import Event
-from headstart.talk.long_file.notes import Digest, Note, shown
+from headstart.talk.long_file.notes import Digest, Entry, Note
 from headstart.talk.long_file.out_of_band import picture, sound, words
 from headstart.talk.long_file.parts import Part
-from headstart.talk.long_file.retrieval import clock_times, shown_at
 from headstart.talk.long_file.times import clock
 from headstart.talk.long_file.transcription import Line
 from headstart.talk.long_file.video_reader import Picture
@@ -81,17 +80,21 @@ def question_message(
     question: str, notes: Sequence[Note], digests: Sequence[Digest], *, is_whole: bool
 ) -> list[Event]:
     """A question with what is known. `is_whole`: the recording was looked at to its end."""
-    text = "Notes on a video" + ("" if is_whole else ", of which only the beginning is known")
-    text += ":\n\n"
+    text = ""
     if digests:
         text += "In short:\n" + "\n".join(map(str, digests)) + "\n\nIn detail:\n"
-    text += "\n\n".join(map(str, notes))
-    for at_s in clock_times(question):
-        caption = shown_at(notes, at_s)
-        if caption is not None:
-            text += f"\n\nAt {clock(at_s)} this is shown: {shown(caption)}"
-    text += f"\n\nQuestion about the video: {question}\nAnswer in one or two sentences."
-    return [words(text)]
+    return _asked(question, text + "\n\n".join(map(str, notes)), is_whole=is_whole)
+
+
+def lines_message(question: str, lines: Sequence[Entry], *, is_whole: bool) -> list[Event]:
+    """A question with the lines that it is about, and nothing else."""
+    return _asked(question, "\n".join(map(str, lines)), is_whole=is_whole)
+
+
+def _asked(question: str, known: str, *, is_whole: bool) -> list[Event]:
+    head = "Notes on a video" + ("" if is_whole else ", of which only the beginning is known")
+    asked = f"Question about the video: {question}\nAnswer in one or two sentences."
+    return [words(f"{head}:\n\n{known}\n\n{asked}")]
 
 
 def _short(text: str) -> str:

@@ -1,8 +1,9 @@
 """Answers questions from the notes on a recording: from all of them, or from digests of most and
-the notes that a question needs.
+the notes that a question needs. A model that is easily confused gets only the lines that the
+question is about, if there are some.
 
     note, note, … ─▶ more than fits into one answer? ─▶ digests ─▶ digests of digests
-    question ─▶ retrieval: which notes ─▶ model ─▶ answer
+    question ─▶ retrieval: which lines, which notes ─▶ model ─▶ answer
 
 """
 
@@ -28,7 +29,7 @@ Ask = Callable[[Sequence[Event], int], Awaitable[Reply]]
 
 class QuestionAnswering:
     """`room_chars`: how much of the notes the model reads at once; `few_notes`: whether it gets
-    only those that a question needs even if all fit."""
+    only what a question needs even if all fit: the lines that it is about, or few notes."""
 
     def __init__(
         self, ask: Ask, report: Report, remark: Callable[[str], None], room_chars: int
@@ -85,26 +86,37 @@ class QuestionAnswering:
 
     async def _answer(self, question: str, digests: Sequence[Digest]) -> Answer:
         began_s = time.monotonic()
-        report = self._report
-        room = self.room_chars
+        room_chars = self.room_chars
         while True:
-            read = retrieval.chosen(
-                question,
-                report.notes,
-                room - sum(len(str(digest)) for digest in digests),
-                report.plan.start_s,
-                report.plan.end_s,
-                few=self.few_notes,
-            )
-            message = prompts.question_message(question, read, digests, is_whole=report.is_whole)
-            spans = [(note.part.start_s, note.part.end_s) for note in read]
+            message, read = self._message(question, digests, room_chars)
             try:
                 reply = await self._ask(message, prompts.ANSWER_TOKENS)
             except AnswerFailed as failed:
-                if failed.is_too_long and room > ROOM_CHARS_MIN:
-                    room //= 2
+                if failed.is_too_long and room_chars > ROOM_CHARS_MIN:
+                    room_chars //= 2
                     continue
                 took_s = time.monotonic() - began_s
-                return Answer(question, "", "failed", spans, took_s, error=str(failed))
+                return Answer(question, "", "failed", read, took_s, error=str(failed))
             took_s = time.monotonic() - began_s
-            return Answer(question, reply.text, reply.status, spans, took_s, reply.usage)
+            return Answer(question, reply.text, reply.status, read, took_s, reply.usage)
+
+    def _message(
+        self, question: str, digests: Sequence[Digest], room_chars: int
+    ) -> tuple[list[Event], list[tuple[float, float]]]:
+        """What the model is told, and the ranges, in s, of what it reads in detail."""
+        report = self._report
+        if self.few_notes:
+            lines = retrieval.to_the_point(question, report.notes)
+            if 0 < sum(len(str(line)) for line in lines) <= room_chars:
+                message = prompts.lines_message(question, lines, is_whole=report.is_whole)
+                return message, [(line.start_s, line.end_s) for line in lines]
+        notes = retrieval.chosen(
+            question,
+            report.notes,
+            room_chars - sum(len(str(digest)) for digest in digests),
+            report.plan.start_s,
+            report.plan.end_s,
+            few=self.few_notes,
+        )
+        message = prompts.question_message(question, notes, digests, is_whole=report.is_whole)
+        return message, [(note.part.start_s, note.part.end_s) for note in notes]

@@ -46,7 +46,7 @@ class AnalysisOptions:
 
 @dataclass
 class Answer:
-    """`read`: the ranges, in s, whose notes were read in detail."""
+    """`read`: the ranges, in s, of the notes or lines that were read in detail."""
 
     question: str
     text: str

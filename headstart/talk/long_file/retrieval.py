@@ -1,9 +1,12 @@
-"""Which notes a question needs. No I/O.
+"""Which notes a question needs, and which lines of them it is about. No I/O.
 
 A question is answered from as many notes as a model reads at once (`room_chars`). When there are
 more, the likeliest are taken whole: those whose words are rare elsewhere and occur in the question
 (BM25, Robertson and Zaragoza 2009), those at a time it names, and the beginning or the end if it
 names that; the others are left to digests, notes of many parts in one.
+
+Lines are compared with a question in the same way (`to_the_point`). Whether it is about what is
+written or what is said is known in English only; otherwise all lines count.
 
 """
 
@@ -14,13 +17,21 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from headstart.talk.long_file.notes import Caption, Note
+from headstart.talk.long_file.notes import SAID, SHOWN, Entry, Note
 
 K1, B = 1.2, 0.5
 NAMED_BONUS = 100.0
 """Of a part at a time that the question names: before all others."""
 FEW = 3
 """Notes that a model gets which is confused by more."""
+LIKELY_SHARE, LIKELY_MAX = 0.7, 2
+"""A line is to the point from this share of the best one's points on; if more are, none is."""
+ASKED_SHARE = 0.5
+"""Of a question's words, that a line to the point has."""
+AROUND_MAX, PAUSE_S = 2, 3.0
+"""So many lines on either side of one belong to it, with no longer pause between them."""
+ROUNDED_S = 1.0
+"""Of a time in a question."""
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
 _CLOCK = re.compile(r"\b(?:(\d+):)?(\d{1,2}):(\d{2})\b")
 _MINUTE = re.compile(
@@ -29,12 +40,24 @@ _MINUTE = re.compile(
 _SECOND = re.compile(r"\b(\d+)(?:st|nd|rd|th)?[\s-]+seconds?\b|\bseconds?\s+(\d+)\b")
 _ENDS = re.compile(r"\b(?:at|in|towards?|of) (?:the )?(?:very )?(?:end|close)\b|\blast\b|\bfinal")
 _BEGINS = re.compile(r"\b(?:beginning|begins?|start|starts|opening|first)\b")
+_WRITING = re.compile(
+    r"\b(?:slides?|written|writing|writes?|texts?|signs?|reads?|titles?|headlines?|captions?"
+    r"|labels?|posters?|boards?|whiteboards?|blackboards?|screens?|pages?|letters|bullets?)\b"
+)
+_SPEECH = re.compile(
+    r"\b(?:said|hear|heard|speaks?|speakers?|spoken|talks?|talked|tells?|told|voices?"
+    r"|(?:he|she|they|one|person|man|woman) says?)\b"
+)
+_WHOLE = re.compile(
+    r"\b(?:summar\w*|overview|overall|topics?|whole|entire|everything|main (?:points?|ideas?))\b"
+    r"|\babout\W*$"
+)
 _STOP_WORDS = """
 a an and are as at be been by did do does for from had has have he her him his how i in
 is it its me my of on or our she that the their them then there they this to was we were
 what when where which who whom whose why will with you your say says said tell video
 film recording show shows shown see seen hear heard about during into s t speaker person
-someone
+someone time many much should one slide slides written text
 """
 _STOP = frozenset(_STOP_WORDS.split())
 
@@ -54,27 +77,33 @@ def _stem(word: str) -> str:
 
 def scores(question: str, notes: Sequence[Note], start_s: float, end_s: float) -> list[float]:
     """How much each note has to do with a question; the range is the recording's."""
-    texts = [Counter(terms(_text(note))) for note in notes]
-    mean = sum(map(sum, (t.values() for t in texts))) / max(1, len(texts)) or 1.0
-    asked = set(terms(question))
-    known = Counter(term for text in texts for term in text)
+    found = _bm25(question, [_text(note) for note in notes])
     named_s = times(question, end_s)
-    found = []
-    for note, text in zip(notes, texts, strict=True):
-        length = sum(text.values())
-        score = 0.0
-        for term in asked & text.keys():
-            rarity = math.log(1 + (len(notes) - known[term] + 0.5) / (known[term] + 0.5))
-            often = text[term]
-            score += rarity * often * (K1 + 1) / (often + K1 * (1 - B + B * length / mean))
+    for index, note in enumerate(notes):
         part = note.part
         if any(from_s < part.end_s and part.start_s < to_s for from_s, to_s in named_s):
-            score += NAMED_BONUS
-        found.append(score)
+            found[index] += NAMED_BONUS
     if found and _BEGINS.search(question.lower()):
         found[0] += 0.5 * NAMED_BONUS
     if found and _ENDS.search(question.lower()):
         found[-1] += 0.5 * NAMED_BONUS
+    return found
+
+
+def _bm25(question: str, texts: Sequence[str]) -> list[float]:
+    counts = [Counter(terms(text)) for text in texts]
+    mean = sum(map(sum, (count.values() for count in counts))) / max(1, len(counts)) or 1.0
+    asked = set(terms(question))
+    known = Counter(term for count in counts for term in count)
+    found = []
+    for count in counts:
+        length = sum(count.values())
+        score = 0.0
+        for term in asked & count.keys():
+            rarity = math.log(1 + (len(counts) - known[term] + 0.5) / (known[term] + 0.5))
+            often = count[term]
+            score += rarity * often * (K1 + 1) / (often + K1 * (1 - B + B * length / mean))
+        found.append(score)
     return found
 
 
@@ -147,11 +176,69 @@ def _spread(count: int) -> Iterable[int]:
     yield from (i for i in range(count) if i not in seen)
 
 
-def shown_at(notes: Sequence[Note], at_s: float) -> Caption | None:
-    """What stood there at a time, as far as single pictures of that part were described."""
-    there = (note for note in notes if note.part.start_s <= at_s < note.part.end_s)
-    earlier = (c for note in there for c in note.captions if c.at_s <= at_s)
-    return max(earlier, key=lambda caption: caption.at_s, default=None)
+def to_the_point(question: str, notes: Sequence[Note]) -> list[Entry]:
+    """The lines that a question is about, in order: what is shown or said at a time that it names,
+    or what has most of its words, with what was said around it. None if that is no line or many, or
+    if it asks about the whole."""
+    everything = [entry for note in notes for entry in note.entries()]
+    said = [entry for entry in everything if entry.kind == SAID]
+    entries = everything
+    asks_to_hear, asks_to_read = _SPEECH.search(question.lower()), _WRITING.search(question.lower())
+    if asks_to_hear and not asks_to_read:
+        entries = said
+    elif asks_to_read and not asks_to_hear:
+        entries = [entry for entry in everything if entry.has_writing]
+    named_s = clock_times(question)
+    found = [entry for at_s in named_s for entry in _at(notes, entries, at_s)]
+    if not named_s and not _WHOLE.search(question.lower()):
+        found = _likely(question, entries)
+    around = [entry for each in found if each.kind == SAID for entry in _around(each, said)]
+    return sorted({*found, *around}, key=lambda entry: (entry.start_s, entry.kind))
+
+
+def _at(notes: Sequence[Note], entries: Sequence[Entry], at_s: float) -> list[Entry]:
+    """What stood there in the part of that time, and what was being said, or was said last; nothing
+    behind the end."""
+    there = (note.part for note in notes if note.part.start_s <= at_s < note.part.end_s)
+    part = next(there, None)
+    if part is None:
+        return []
+    begun = [entry for entry in entries if entry.start_s < at_s + ROUNDED_S]
+    shown = [entry for entry in begun if entry.kind == SHOWN and entry.start_s >= part.start_s]
+    said = [entry for entry in begun if entry.kind == SAID]
+    return [*shown[-1:], *said[-1:]]
+
+
+def _likely(question: str, entries: Sequence[Entry]) -> list[Entry]:
+    """The lines with most of a question's words, the first of those that say the same."""
+    first = {entry.text: entry for entry in reversed(entries)}
+    once = [entry for entry in entries if first[entry.text] is entry]
+    points = _bm25(question, [entry.text for entry in once])
+    best = max(points, default=0.0)
+    asked = set(terms(question))
+    found = [
+        entry
+        for entry, score in zip(once, points, strict=True)
+        if score > 0
+        and score >= LIKELY_SHARE * best
+        and len(asked.intersection(terms(entry.text))) >= ASKED_SHARE * len(asked)
+    ]
+    return found if len(found) <= LIKELY_MAX else []
+
+
+def _around(entry: Entry, said: Sequence[Entry]) -> list[Entry]:
+    """The lines said just before and behind one, which may be of the same sentence."""
+    at = said.index(entry)
+    found = []
+    for step in (-1, 1):
+        here = at
+        while abs(here - at) < AROUND_MAX and 0 <= here + step < len(said):
+            early, late = sorted((here, here + step))
+            if said[late].start_s - said[early].end_s > PAUSE_S:
+                break
+            here += step
+            found.append(said[here])
+    return found
 
 
 def clock_times(question: str) -> list[float]:

@@ -122,7 +122,7 @@ OURS = [
         since_kept_ms=1000.0,
         rung="full",
     ),
-    EVENTS.pictures_read("resp_1", [("Platform 4", "Trains to Oxford"), ()]),
+    EVENTS.pictures_read("resp_1", [("Platform 4", "Trains to Oxford"), (), None]),
     EVENTS.voice_status("ready", "joe", "The voice is ready."),
     EVENTS.session_resumable("token", 30_000),
     EVENTS.session_resumed(SESSION, None, 4),

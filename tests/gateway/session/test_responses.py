@@ -133,7 +133,8 @@ def test_what_was_read_in_pictures_is_told_before_the_end(events: list[str]) -> 
     """To who asked, once, with the response that it is of."""
     bench = SessionBench()
     bench.update(gateway={"events": events})
-    bench.client("response.create", response={"conversation": "none"})
+    bench.client("response.create", response={"conversation": "none", "input": []})
+    assert bench.respond_command().reports_writing == bool(events)
     finished = api.Finished(
         session="sess_test",
         generation=bench.respond_command().generation,
@@ -141,7 +142,7 @@ def test_what_was_read_in_pictures_is_told_before_the_end(events: list[str]) -> 
         text="Yes.",
         usage=api.Usage(),
         kv=api.KvStats(),
-        read=(("Platform 4", "Trains to Oxford"), ()),
+        read=(("Platform 4", "Trains to Oxford"), (), None),
     )
     bench.engine(finished)
     kinds = [event["type"] for event in bench.sent]
@@ -150,5 +151,6 @@ def test_what_was_read_in_pictures_is_told_before_the_end(events: list[str]) -> 
         return
     read = bench.last("gateway.pictures.read")
     assert read["response_id"] == bench.last("response.done")["response"]["id"]
-    assert read["pictures"] == [{"lines": ["Platform 4", "Trains to Oxford"]}, {"lines": []}]
+    lines = [picture["lines"] for picture in read["pictures"]]
+    assert lines == [["Platform 4", "Trains to Oxford"], [], None]
     assert kinds.index("gateway.pictures.read") < kinds.index("response.done")

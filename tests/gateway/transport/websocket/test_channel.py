@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidState
 
 from headstart.gateway.connection.runner import LONG_CHARS
+from headstart.gateway.transport.websocket.channel import RealtimeProtocol
 from tests.gateway.shell_fakes import fake_engine, receive, running_gateway, until
 
 
@@ -205,6 +206,25 @@ async def test_a_pong_that_we_have_not_read_is_no_silence(monkeypatch: pytest.Mo
             await socket.send("work 10" + " " * 4000)
         for _ in range(60):
             await receive(socket, "worked")
+
+
+async def test_a_closed_connection_has_no_pong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss is known to the transport before the session has read what came before it: whoever
+    asks then is told at once, and may resume."""
+    made: list[RealtimeProtocol] = []
+    connection_made = RealtimeProtocol.connection_made
+
+    def note(self: RealtimeProtocol, transport: Any) -> None:
+        connection_made(self, transport)
+        made.append(self)
+
+    monkeypatch.setattr(RealtimeProtocol, "connection_made", note)
+    async with running_gateway() as running, connect(running.ws_url) as socket:
+        assert json.loads(await socket.recv())["type"] == "session.created"
+        (protocol,) = made
+        protocol.wire.abort()
+        with pytest.raises(InvalidState):
+            await asyncio.wait_for(protocol.ping(), 60)
 
 
 async def test_long_and_short_messages_keep_their_order() -> None:

@@ -51,6 +51,26 @@ def test_no_text_steers_the_terminal() -> None:
         assert word in shown
 
 
+def test_one_part_and_a_line() -> None:
+    """Words agree with numbers; nothing is left behind the last part; a moment is one time."""
+    text = io.StringIO()
+    output = PrettyAskOutput(Console(file=text, width=100))
+    whole = report()
+    whole.plan = Plan(0.0, 30.0)
+    output.planned(whole.info, whole.plan)
+    whole.notes.append(Note(whole.plan.part(0), "A lion."))
+    whole.took_s = 15.0
+    output.noted(whole.notes[0], whole)
+    output.answered(Answer("What?", "One.", "completed", [(71.0, 71.0), (80.0, 90.0)], 1.0))
+    output.answered(Answer("When?", "Never.", "completed", [], 1.0))
+    output.report(whole)
+    shown = text.getvalue()
+    assert "0:30 of 0:30 · part 1 of 1 · 2.0 x real time\n" in shown
+    assert "read in detail: 1:11, 1:20-1:30 · 1 s" in shown
+    assert "read in detail: nothing · 1 s" in shown
+    assert "30 s in 15 s (2.0 x real time), 1 part, " in shown
+
+
 def test_json_lines_can_be_written() -> None:
     """Though a file's name or an answer has no UTF-8."""
     stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")

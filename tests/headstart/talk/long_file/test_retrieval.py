@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from headstart.talk.long_file.notes import Caption, Note, groups
 from headstart.talk.long_file.parts import Plan
-from headstart.talk.long_file.retrieval import chosen, scores, shown_at, times
+from headstart.talk.long_file.retrieval import chosen, scores, times, to_the_point
 from headstart.talk.long_file.transcription import Line
 
 PLAN = Plan(0, 1800)
@@ -52,18 +52,6 @@ def test_a_time_finds_its_part(question: str, at_s: float) -> None:
     assert any(each.part.start_s <= at_s <= each.part.end_s for each in picked)
 
 
-def test_what_is_shown_at_a_time() -> None:
-    """The newest picture of that part; nothing behind the end, or of a part without pictures."""
-    notes = lecture()[:3]
-    for each in notes[:2]:
-        start_s = each.part.start_s
-        each.captions += [Caption(start_s, f"{start_s:.0f}"), Caption(start_s + 9, "later")]
-    assert shown_at(notes, 29.5) == notes[1].captions[0]
-    assert shown_at(notes, 40) == notes[1].captions[1]
-    assert shown_at(notes, 70) is None
-    assert shown_at(notes, 750) is None
-
-
 def test_times_in_a_question() -> None:
     """Hours too; a number is no time."""
     assert times("at 1:02:03", 7200) == [(3722, 3724)]
@@ -104,3 +92,105 @@ def test_scores_are_there_for_every_note() -> None:
     """Also for notes without a word."""
     empty = Note(PLAN.part(0))
     assert scores("anything", [empty, empty], 0, 60) == [0.0, 0.0]
+
+
+# --- lines ----------------------------------------------------------------------------------------
+
+
+def shown_and_said() -> list[Note]:
+    """A lion from 0:30 on, a slide at 1:00, a bird at 1:06, and a sentence in two lines."""
+    first, second = Note(PLAN.part(1)), Note(PLAN.part(2))
+    first.captions = [Caption(30, "I see a lion.")]
+    first.heard = [Line(32, 35, "The museum in the old town"), Line(36, 38, "closes on Monday.")]
+    first.heard.append(Line(48, 50, "That is all."))
+    second.captions = [
+        Caption(60.5, "I can't tell what this is.", ("Lesson 12", "How glass is made")),
+        Caption(66, "I see a bird."),
+    ]
+    second.heard = [Line(62, 64, "It was a quiet afternoon.")]
+    return [first, second]
+
+
+SLIDE = '1:00 shown: a text that says "Lesson 12 / How glass is made"'
+
+
+@pytest.mark.parametrize(
+    ("question", "expected"),
+    [
+        ("Which lesson is about glass?", [SLIDE]),
+        ("What does the slide say at 1:03?", [SLIDE]),
+        ("What text is shown at 1:00?", [SLIDE]),  # as clocks show it
+        ("What is shown at 0:55?", ["0:30 shown: I see a lion.", '0:48 said: "That is all."']),
+        ("What does the speaker say at 1:05?", ['1:02 said: "It was a quiet afternoon."']),
+        (
+            "When does the museum close?",  # a sentence goes on behind a short pause
+            ['0:32 said: "The museum in the old town"', '0:36 said: "closes on Monday."'],
+        ),
+        ("When is the bird shown?", ["1:06 shown: I see a bird."]),
+        ("What is it about?", []),
+        ("Summarise the lesson.", []),
+        ("Who is the president?", []),
+    ],
+)
+def test_the_lines_that_a_question_is_about(question: str, expected: list[str]) -> None:
+    """By its words, or by the time that it names; none if it is about no line or about all."""
+    assert list(map(str, to_the_point(question, shown_and_said()))) == expected
+
+
+def test_what_is_shown_at_a_time() -> None:
+    """The newest picture of that part; nothing behind the end, or of a part without pictures."""
+    notes = [Note(PLAN.part(index)) for index in range(3)]
+    for each in notes[:2]:
+        each.captions = [Caption(each.part.start_s + s, f"A {s}.") for s in (0, 9)]
+
+    def shown(at: str) -> list[str]:
+        return [str(entry) for entry in to_the_point(f"What is at {at}?", notes)]
+
+    assert shown("0:29") == ["0:28 shown: A 0."]
+    assert shown("0:40") == ["0:37 shown: A 9."]
+    assert shown("1:10") == []
+    assert shown("12:30") == []
+
+
+def test_one_of_many_lines_that_say_the_same() -> None:
+    """A lion that stands there for minutes is one line, from when it came."""
+    notes = [Note(PLAN.part(index)) for index in range(9)]
+    for each in notes:
+        each.captions = [Caption(each.part.new_s, "I see a lion.")]
+    assert [str(e) for e in to_the_point("When is a lion shown?", notes)] == [
+        "0:00 shown: I see a lion."
+    ]
+
+
+def test_many_lines_are_not_to_the_point() -> None:
+    """Which of them is meant is for whoever reads the notes."""
+    notes = [note(index, f"the number of whales is {index}") for index in range(9)]
+    assert to_the_point("What is the number of whales?", notes) == []
+
+
+@given(st.text(max_size=60))
+def test_lines_are_those_of_the_notes(question: str) -> None:
+    """In order, without doubles, whatever is asked."""
+    notes = shown_and_said()
+    found = to_the_point(question, notes)
+    assert len(found) == len(set(found))
+    assert [e.start_s for e in found] == sorted(e.start_s for e in found)
+    assert set(found) <= {entry for each in notes for entry in each.entries()}
+
+
+# --- captions -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("A man at a board.", 'A man at a board. It has a text that says "Lesson 12 / Glass"'),
+        ("I can't tell what this is. It's white.", 'a text that says "Lesson 12 / Glass"'),
+        ('A slide that says "Lesson 12 / Glass".', 'a text that says "Lesson 12 / Glass"'),
+    ],
+)
+def test_what_is_written_stands_once(said: str, expected: str) -> None:
+    """A caption that does not know, or only repeats it, says nothing beside it."""
+    note_ = Note(PLAN.part(0), captions=[Caption(3, said, ("Lesson 12", "Glass"))])
+    assert str(note_).splitlines()[1:] == [f"0:03 shown: {expected}"]
+    assert note_.summary == expected
