@@ -12,7 +12,7 @@ from headstart.engine.asr.choice import Demand, choose
 from headstart.engine.asr.chunk_timing import ChunkTimer
 from headstart.engine.asr.errors import BadRecognizer, NoSuchRecognizer
 from headstart.engine.asr.languages import ENGLISH_CODE
-from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.recognizer import RecognizerSettings, WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
 from headstart.engine.errors import BadWeights
 from headstart.engine.weights import (
@@ -29,6 +29,11 @@ log = logging.getLogger("headstart.engine")
 
 AUTO = "auto"
 """In place of a name: the largest fetched Whisper that this machine has time for."""
+
+WHOLE_S = 10.0
+"""Of one who speaks alone, so much is heard anew with each chunk, where that is cheap: measured with
+Whispers of at most `WHOLE_LAYERS`."""
+WHOLE_LAYERS = 4
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,8 @@ def load_recognizer(directory: Path, language: str = ENGLISH_CODE) -> WhisperRec
     Raises `BadRecognizer`, `UnknownLanguage`, `EnglishOnly`.
     """
     with _one_sentence(directory):
-        return _told(WhisperRecognizer.load(directory, language=language), directory, language)
+        recognizer = _over(load_checkpoint(directory), directory, language)
+    return _told(recognizer, directory, language)
 
 
 def load_best(directories: Sequence[Path], language: str, demand: Demand) -> ChosenRecognizer:
@@ -114,8 +120,14 @@ def _loaded(checkpoint: Checkpoint | None, directory: Path, language: str) -> Wh
     if checkpoint is None:
         return load_recognizer(directory, language)
     with _one_sentence(directory):
-        recognizer = WhisperRecognizer.over(checkpoint, directory, language=language)
+        recognizer = _over(checkpoint, directory, language)
     return _told(recognizer, directory, language)
+
+
+def _over(checkpoint: Checkpoint, directory: Path, language: str) -> WhisperRecognizer:
+    is_small = checkpoint.settings.encoder_layers <= WHOLE_LAYERS
+    settings = RecognizerSettings(whole_s=WHOLE_S if is_small else 0.0)
+    return WhisperRecognizer.over(checkpoint, directory, settings, language)
 
 
 class _Timing:
