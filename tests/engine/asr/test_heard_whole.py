@@ -57,9 +57,11 @@ def test_the_last_hypothesis_is_what_the_final_pass_says(
         for start in range(0, min(end, len(question)), CHUNK):
             patient.recognize(utterance, question[start : min(start + CHUNK, end)])
         heard = text_of((*utterance.committed, *utterance.agreement.tentative))
-        final = patient.finish(utterance).committed
-        assert heard.strip() == final
-    assert final == QUESTION
+        final = patient.finish(utterance)
+        assert heard.strip() == final.committed
+        assert sum(final.stages_ms.values()) == 0  # it was made with the last chunk
+        assert final.committed == patient.finish(patient.open(), question[:end]).committed
+    assert final.committed == QUESTION
 
 
 def test_words_show_while_spoken(patient: WhisperRecognizer, question: Sound) -> None:
@@ -109,17 +111,20 @@ def test_who_has_no_time_hears_the_rest_as_before(
 def test_long_speech_is_heard_as_before_behind_the_limit(
     patient: WhisperRecognizer, monologue: Sound
 ) -> None:
-    """What is committed by then stays; only a part's end begins anew."""
-    utterance, committed = patient.open(), ""
-    for start in range(0, 30 * CHUNK, CHUNK):
-        parted = utterance.recording.start
+    """What is committed by then stays, and what is frozen is not encoded again, unless the window
+    slides."""
+    utterance, behind = patient.open(), []
+    for start in range(0, 26 * CHUNK, CHUNK):
         heard = patient.recognize(utterance, monologue[start : start + CHUNK])
-        seconds = (start + CHUNK - utterance.recording.start.sample) / 16_000
-        if seconds > 10.5 and utterance.recording.start == parted:
-            assert heard.encoded_positions <= ANEW
-            assert heard.committed.startswith(committed)
-        committed = heard.committed
-    assert len(committed) > 100
+        if utterance.recording.start.sample:
+            break
+        if start + CHUNK > 10.5 * 16_000:
+            behind.append(heard)
+    assert len(behind) > 2
+    for before, now in itertools.pairwise(behind):
+        assert now.committed.startswith(before.committed)
+    assert min(one.encoded_positions for one in behind) <= ANEW
+    assert len(behind[0].committed) > 60
 
 
 def test_what_is_chosen_by_name_hears_the_whole(whisper_dir: Path) -> None:

@@ -17,7 +17,7 @@ from headstart.engine.asr.shown import Shown, ShowSettings
 from headstart.engine.asr.whole import follow_whole
 
 _RULES = AgreementSettings(agree_ms=900, doubt_ms=1500, last_ms=2000, first_ms=0)
-_SHOW = ShowSettings(contradicted_ms=1900)
+_SHOW, REOPEN_MS = ShowSettings(), 1900.0
 CHUNK_MS = 500.0
 
 
@@ -35,7 +35,9 @@ class _Listener:
         """All words, committed and shown, after one more hypothesis."""
         self.at_ms += CHUNK_MS
         newest = Hypothesis(_words(text), self.at_ms)
-        self.agreement, self.shown = follow_whole(self.agreement, self.shown, newest, _RULES, _SHOW)
+        self.agreement, self.shown = follow_whole(
+            self.agreement, self.shown, newest, _RULES, _SHOW, REOPEN_MS
+        )
         return self.committed + text_of(self.shown.words)
 
     @property
@@ -95,4 +97,4 @@ def test_no_word_is_lost_or_doubled(texts: list[str]) -> None:
             assert rival.at_ms <= listener.at_ms
     for _ in range(8):
         heard = listener.hear("b a b and the end")
-    assert [plain(word) for word in _words(heard)] == "b a b and the end".split()
+    assert [plain(word) for word in _words(heard)] == ["b", "a", "b", "and", "the", "end"]
