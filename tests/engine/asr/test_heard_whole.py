@@ -65,6 +65,7 @@ def test_the_last_hypothesis_is_what_the_final_pass_says(
 
 
 def test_words_show_while_spoken(patient: WhisperRecognizer, question: Sound) -> None:
+    """And are committed; of this question none is taken back."""
     utterance = patient.open()
     heard = [
         patient.recognize(utterance, question[start : start + CHUNK])
@@ -133,5 +134,6 @@ def test_what_is_chosen_by_name_hears_the_whole(whisper_dir: Path) -> None:
 
 
 def test_the_whole_is_heard_before_the_window_slides() -> None:
+    """A window that slid has no whole any more."""
     with pytest.raises(BadSettings, match="whole_s must be 0 to less than 12"):
         RecognizerSettings(whole_s=12.0)
