@@ -10,23 +10,24 @@ pre-roll, pauses), between pauses of a quiet room; the texts of its turns are jo
 Keys: ears, language, wer, yardstick_wer, ratio, errors, yardstick_errors, words, clips,
 false_words_per_min (over all kinds of `benchmarks.noise`; null without `--noise-s`), false_words by
 kind, chunk_ms, listener, speech_s, lag_ms_median, lag_ms_p95, word_lag_ms_median, word_lag_ms_p95,
-letters_lag_ms_median, letters_lag_ms_p95, revised_share, reworded_share, rollback_share,
-hush_ms_p50, hush_ms_p95, kept_share, respelt_share, cost_ms_per_s, cpu_ms_per_s (processor time,
-all threads).
+letters_lag_ms_median, letters_lag_ms_p95, read_lag_ms_median, read_lag_ms_p95, revised_share,
+reworded_share, rollback_share, hush_ms_p50, hush_ms_p95, kept_share, respelt_share, cost_ms_per_s,
+cpu_ms_per_s (processor time, all threads).
 `--clips` prints each clip where ours and the yardstick differ.
 
 `lag`: from the end of a spoken word to the end of the chunk after which it and all words before it
 are shown and stay, without computing time. `word_lag`: the same of the word alone, where words
 before it may still change; `letters_lag`: of the word's letters and digits alone, whatever their
-case and the punctuation behind them. A word ends where the next begins; word starts come from the
-decoder's alignment heads in a pass over the whole clip. `revised`: share of words shown at a place
-that were replaced later: a word put in moves all behind it. `reworded`: share of words shown that
-later gave way to other letters, or to none, between the words around them. `rollback`: share of the
-text tokens that the language model prefilled (committed and tentative words after each chunk, in
-the spelling that `headstart.engine.session.spelling` keeps) that had to be rolled back. `hush`:
-wall time of the final pass. `kept`: share of the tokens prefilled before a final pass that remain
-valid, up to the first that differs. `respelt`: share of the final words that the model has read in
-other letter case or punctuation.
+case and the punctuation behind them; `read_lag`: until the language model has read it and all words
+before it for good, in whatever spelling. A word ends where the next begins; word starts come from
+the decoder's alignment heads in a pass over the whole clip. `revised`: share of words shown at a
+place that were replaced later: a word put in moves all behind it. `reworded`: share of words shown
+that later gave way to other letters, or to none, between the words around them. `rollback`: share
+of the text tokens that the language model prefilled (committed and tentative words after each
+chunk, in the spelling that `headstart.engine.session.spelling` keeps) that had to be rolled back.
+`hush`: wall time of the final pass; none where the last chunk was heard as a whole. `kept`: share
+of the tokens prefilled before a final pass that remain valid, up to the first that differs.
+`respelt`: share of the final words that the model has read in other letter case or punctuation.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class Tally:
     lags_ms: list[float] = field(default_factory=list)
     word_lags_ms: list[float] = field(default_factory=list)
     letters_lags_ms: list[float] = field(default_factory=list)
+    read_lags_ms: list[float] = field(default_factory=list)
     shown: int = 0
     revised: int = 0
     worded: int = 0  # words shown, counted by their letters
@@ -189,8 +191,9 @@ def stream(
     utterance, before = None, ""
     model_reads, model_read = "", ""  # of this utterance, of those before
     shown: list[tuple[float, list[str]]] = []  # after which ms, which words
+    readings: list[tuple[float, list[str]]] = []  # the same as the model reads them
     tokens: list[int] = []
-    at_ms = 0.0
+    at_ms, paused = 0.0, False
     for step in steps:
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         utterance = utterance or recognizer.open()
@@ -203,15 +206,18 @@ def stream(
         tally.cpu_s += time.process_time() - began_cpu_s
         text = f"{before} {heard.text}".strip()
         model_reads = keep_spelling(model_reads, heard.text)
-        reads = encode(f"{model_read} {model_reads}".strip())
-        if not isinstance(step, Chunk):
+        reading = f"{model_read} {model_reads}".strip()
+        readings.append((at_ms, reading.split()))
+        reads = encode(reading)
+        if not isinstance(step, Chunk) and not paused:  # else its words stood already
             earlier = len(encode(model_read))
             _count_final(tokens[earlier:], reads[earlier:], heard.stages_ms, tally)
+        paused = not isinstance(step, Chunk)
         shown.append((at_ms, text.split()))
         tokens = _prefill(tokens, reads, tally)
         if step is Pause.END:
             utterance, before = None, text
-            model_read, model_reads = f"{model_read} {model_reads}".strip(), ""
+            model_read, model_reads = reading, ""
     tally.texts.append(before)
     tally.final_words += len(before.split())
     tally.respelt += sum(map(ne, before.split(), model_read.split()))
@@ -223,18 +229,17 @@ def stream(
         tally.lags_ms += _lags_ms(shown, ends_ms)
         tally.word_lags_ms += _word_lags_ms(shown, ends_ms)
         tally.letters_lags_ms += _word_lags_ms(by_letters, ends_ms)
+        tally.read_lags_ms += _lags_ms(readings, ends_ms)
 
 
 def _count_final(
     before: Sequence[int], after: Sequence[int], stages_ms: Mapping[str, float], tally: Tally
 ) -> None:
-    """Cost and kept tokens of a final pass; not counted if its words stood already."""
-    spent_ms = sum(stages_ms.values())
-    if spent_ms:
-        tally.hush_ms.append(spent_ms)
-        tally.read += len(before)
-        pairs = zip(before, after, strict=False)
-        tally.kept += sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    """Cost and kept tokens of a final pass: no cost if the last chunk was heard as a whole."""
+    tally.hush_ms.append(sum(stages_ms.values()))
+    tally.read += len(before)
+    pairs = zip(before, after, strict=False)
+    tally.kept += sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _prefill(before: list[int], after: list[int], tally: Tally) -> list[int]:
@@ -310,7 +315,7 @@ def _word_lags_ms(
 def live_numbers(tally: Tally) -> dict[str, Any]:
     """Numbers about words while they come, and about final passes."""
     lags, own, hushes = tally.lags_ms, tally.word_lags_ms, tally.hush_ms
-    letters = tally.letters_lags_ms
+    letters, read = tally.letters_lags_ms, tally.read_lags_ms
     return {
         "lag_ms_median": round(statistics.median(lags)) if lags else None,
         "lag_ms_p95": round(report.percentile(lags, 95)) if lags else None,
@@ -318,6 +323,8 @@ def live_numbers(tally: Tally) -> dict[str, Any]:
         "word_lag_ms_p95": round(report.percentile(own, 95)) if own else None,
         "letters_lag_ms_median": round(statistics.median(letters)) if letters else None,
         "letters_lag_ms_p95": round(report.percentile(letters, 95)) if letters else None,
+        "read_lag_ms_median": round(statistics.median(read)) if read else None,
+        "read_lag_ms_p95": round(report.percentile(read, 95)) if read else None,
         "revised_share": round(tally.revised / max(tally.shown, 1), 4),
         "reworded_share": round(tally.reworded / max(tally.worded, 1), 4),
         "rollback_share": round(tally.rolled_back / max(tally.prefilled, 1), 4),

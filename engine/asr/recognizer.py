@@ -14,10 +14,14 @@ bounded, however long somebody speaks.
 
 Chunks of several utterances go through the matrices together (`recognize_batch`), and what comes
 out is what each would give alone: a row's result depends on that row's sound only.
+
+An utterance that is heard alone is heard as a whole with each chunk while that is cheap (`whole_s`,
+`whole`): nothing is forced or frozen, and the last such hearing is the final pass.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,6 +65,7 @@ from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, 
 from headstart.engine.asr.whisper.decoder import CrossCache
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
 from headstart.engine.asr.whisper.prepared import Prepared
+from headstart.engine.asr.whole import follow_whole
 from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
 from headstart.engine.errors import BadSettings
 
@@ -82,6 +87,12 @@ class RecognizerSettings:
     without capitals and full stops; sound shorter than `style_from_s` does without, for a single
     word is heard worse behind it. A first hypothesis with more
     `no_speech` and less `mean_logprob` than these is no speech.
+
+    `whole_s`: while one utterance alone is heard, and not longer than this since it was last
+    parted, each chunk is heard together with all before it, as in the final pass; 0: never. Nor
+    behind a hearing that took more than `whole_share` of the time that its new sound lasts, until
+    the next part. `reopen_ms`: for so long such hypotheses contradict a committed word before it is
+    open again.
     """
 
     pad_s: float = 1.0
@@ -101,6 +112,9 @@ class RecognizerSettings:
     mean_logprob: float = -0.5
     agreement: AgreementSettings = field(default_factory=AgreementSettings)
     show: ShowSettings = field(default_factory=ShowSettings)
+    whole_s: float = 0.0
+    whole_share: float = 0.4
+    reopen_ms: float = 1900.0
     final: FinalSettings = field(default_factory=FinalSettings)
     pauses: PauseSettings = field(default_factory=PauseSettings)
 
@@ -113,6 +127,8 @@ class RecognizerSettings:
         if not self.keep_s < self.slide_at_s <= self.slide_by_force_s:
             between = f"above keep_s {self.keep_s}, at most {self.slide_by_force_s}"
             raise BadSettings("slide_at_s", between, self.slide_at_s)
+        if not 0 <= self.whole_s < self.slide_at_s:
+            raise BadSettings("whole_s", f"0 to less than {self.slide_at_s}", self.whole_s)
 
 
 class WhisperRecognizer:
@@ -152,6 +168,7 @@ class WhisperRecognizer:
             self.settings.final,
             self._detector,
         )
+        self._newest: weakref.ref[OpenRecognition] | None = None
         # What an utterance begins with: it is asked for before the first decoding.
         self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
         sizes, known = checkpoint.settings, len(tokens.languages)
@@ -205,6 +222,7 @@ class WhisperRecognizer:
         """A chunk each of several utterances. Raises `BadAudio` before anything was taken in."""
         sounds = [_checked(pcm) for pcm in pcms]
         clock = StageClock()
+        alone = len(utterances) == 1 and self._was_newest(utterances[0])
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
         for start in range(0, max(map(len, sounds), default=0), step):
             grown = []
@@ -219,7 +237,9 @@ class WhisperRecognizer:
                         self._part(utterance, end, clock)
                     if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
                         grown.append(utterance)
-            if grown:
+            if grown and alone and self._hears_whole(grown[0]):
+                self._hear_whole(grown[0], len(sounds[0][start : start + step]), clock)
+            elif grown:
                 self._update(grown, clock)
         return [self._heard(u, u.committed, u.shown.words, clock) for u in utterances]
 
@@ -238,7 +258,8 @@ class WhisperRecognizer:
             for stage, spent_ms in self.recognize(utterance, pcm).stages_ms.items():
                 clock.spent_ms[stage] += spent_ms
         if utterance.final is None:
-            utterance.final = self._recognize_again(utterance, clock)
+            known = utterance.whole_samples == utterance.recording.samples
+            utterance.final = utterance.whole if known else self._recognize_again(utterance, clock)
         return self._heard(utterance, utterance.final, (), clock)
 
     def _part(self, utterance: OpenRecognition, end: int, clock: StageClock) -> None:
@@ -249,6 +270,7 @@ class WhisperRecognizer:
         utterance.recording.part(end, len(words))
         frames = end // HOP_SAMPLES - utterance.mel.dropped
         self._drop(utterance, min(max(frames, 0), utterance.window_frames))
+        utterance.in_time = True
 
     def _recognize_again(
         self, utterance: OpenRecognition, clock: StageClock, end: int | None = None
@@ -299,6 +321,36 @@ class WhisperRecognizer:
                 words += new
             start = end
         return found
+
+    def _was_newest(self, utterance: OpenRecognition) -> bool:
+        """Whether no other one was heard since; from now on it is the newest."""
+        before = self._newest and self._newest()
+        self._newest = weakref.ref(utterance)
+        return before is None or before is utterance
+
+    def _hears_whole(self, utterance: OpenRecognition) -> bool:
+        """Whether its next chunk is heard with all of its part before it."""
+        recording = utterance.recording
+        seconds = (recording.samples - recording.start.sample) / SAMPLE_RATE_HZ
+        known = self._detector is None  # else its language may not be sure yet
+        return known and utterance.in_time and seconds <= self.settings.whole_s
+
+    def _hear_whole(self, utterance: OpenRecognition, new: int, clock: StageClock) -> None:
+        """A hypothesis of all sound since the last part, of which `new` samples are new. It is what
+        the final pass would say now."""
+        began_ms = sum(clock.spent_ms.values())
+        words = self._recognize_again(utterance, clock)
+        took_ms = sum(clock.spent_ms.values()) - began_ms
+        utterance.in_time = took_ms <= self.settings.whole_share * new * 1000 / SAMPLE_RATE_HZ
+        utterance.whole, utterance.whole_samples = words, utterance.recording.samples
+        utterance.agreement, utterance.shown = follow_whole(
+            utterance.agreement,
+            utterance.shown,
+            Hypothesis(words[len(utterance.settled) :], utterance.at_ms),
+            self._agreement,
+            self.settings.show,
+            self.settings.reopen_ms,
+        )
 
     def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> None:
         """A new hypothesis of each window, and what follows from it."""
