@@ -37,7 +37,8 @@ from headstart.benchmarks.answers import QUESTIONS
 from headstart.benchmarks.chat import Chat, Reply
 from headstart.benchmarks.in_process import Live, paths_of
 from headstart.engine.config import KV_DTYPES, EngineConfig
-from headstart.engine.kvcache.storage import kv_bytes_per_token, make_cache
+from headstart.engine.kvcache.make_cache import make_cache
+from headstart.engine.kvcache.storage import kv_bytes_per_token
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.runner import Runner

@@ -19,7 +19,8 @@ from headstart.engine.device.decoder import DeviceDecoder
 from headstart.engine.device.weights import GgufSource
 from headstart.engine.device.weights import load as load_onto_device
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.engine.kvcache.storage import KvCache, make_cache
+from headstart.engine.kvcache.make_cache import make_cache
+from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.packed_weights import WeightSource, load_weights
 from headstart.engine.process.start_clock import StartClock
