@@ -210,7 +210,9 @@ class EngineConfig:
             expected = f"one of {', '.join(KV_VISION_DTYPES)}"
             raise BadSettings("kv_vision_dtype", expected, self.kv_vision_dtype)
         if self.kv_vision_dtype != "same" and self.kv_dtype != "fp32":
-            expected = f"'same' with kv_dtype {self.kv_dtype!r}: text is fp32 beside narrow pictures"
+            expected = (
+                f"'same' with kv_dtype {self.kv_dtype!r}: text is fp32 beside narrow pictures"
+            )
             raise BadSettings("kv_vision_dtype", expected, self.kv_vision_dtype)
         if self.weights not in WEIGHTS:
             raise BadSettings("weights", f"one of {', '.join(WEIGHTS)}", self.weights)

@@ -195,6 +195,12 @@ class MixedBlockPool(BlockPool):
             types = [narrow for narrow in (False, True) if slab in self._slabs_of[narrow]]
             assert len(types) == (slab not in self._empty), f"slab {slab} has {len(types)} types"
             assert held + idle[slab] == sum(self._in_slab[narrow] for narrow in types)
+        holding = {block for block, count in enumerate(self._references) if count}
+        assert (
+            Counter(map(self._slab_of, holding)) == Counter(dict(enumerate(self._held))) - Counter()
+        )
+        for block in holding | self._cached.keys():
+            assert self._slab_of(block) in self._slabs_of[self.is_narrow(block)], "blocks overlap"
         for narrow in (False, True):
             held_slabs = [slab for slab in self._slabs_of[narrow] if self._held[slab]]
             held = sum(self._held[slab] for slab in held_slabs)

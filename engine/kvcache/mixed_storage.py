@@ -37,6 +37,15 @@ class MixedKvCache(KvCache):
     ) -> None:
         """`kv_dtype`: "fp32", or "fp64" in tests; `narrow_dtype`: "int8" or "fp8"."""
         self.narrow = Narrow.beside(DTYPES[kv_dtype], DTYPES[narrow_dtype], head_dim)
+        if (
+            block_size
+            * kv_heads
+            * head_dim
+            * DTYPES[kv_dtype].itemsize
+            % self.narrow.narrow_in_slab
+        ):
+            expected = f"a multiple of {self.narrow.narrow_in_slab} beside kv_vision_dtype"
+            raise BadSettings("block_size", expected, block_size)
         per_token = kv_bytes_per_token(layers, kv_heads, head_dim, kv_dtype)
         slab_bytes = per_token * block_size * self.narrow.wide_in_slab
         self.slabs = pool_bytes // slab_bytes

@@ -157,11 +157,7 @@ class Runner:
         if self.cache.narrow is None:
             return None
         return torch.tensor(
-            [
-                work.stream.soft.is_picture(token)
-                for work in works
-                for token in _fresh(work)
-            ]
+            [work.stream.soft.is_picture(token) for work in works for token in _fresh(work)]
         )
 
     def _tokens(

@@ -28,9 +28,7 @@ def paged_attention(
         if context == 0:
             continue
         ids = tables[seq, : -(-context // block_size)].long()
-        keys, values = (
-            gather(pool, ids, context, narrow).to(carried) for pool in (k_pool, v_pool)
-        )
+        keys, values = (gather(pool, ids, context, narrow).to(carried) for pool in (k_pool, v_pool))
         grouped = q[row].to(carried).reshape(kv_heads, heads // kv_heads, -1)
         scores = torch.einsum("hgd,htd->hgt", grouped, keys) * scale
         weighted = torch.einsum("hgt,htd->hgd", torch.softmax(scores, dim=-1), values)
