@@ -9,7 +9,7 @@ against:
                       `picture_tokens` / 8 parts, three words between them)
     kv_bytes, saved   the K and V of all of it, and the share of fp32's that is saved
     ideal             what is saved if every part of a picture lay in a narrow block
-    logit_error_mean, divergence, top_same   as of `kv`, at each of STEPS tokens of the fp32 answer to
+    logit_error_mean, divergence, top_same   as of `kv`, at each of STEPS tokens of fp32's answer to
                       each question behind the pictures
     answers_same      questions whose first STEPS tokens are all the same
 

@@ -182,8 +182,8 @@ def matmuls(rounds: int, stream: Stream, peak: Peak) -> list[MatmulRow]:
 
 
 def attentions(rounds: int) -> list[dict[str, object]]:
-    """Decode (1 row) and prefill (64 rows) over short and long contexts; each storage type, and fp32
-    with three of four blocks in int8."""
+    """Decode (1 row) and prefill (64 rows) over short and long contexts, of each storage type, and
+    of fp32 with three of four blocks in int8."""
     table: list[dict[str, object]] = []
     mixed = Narrow.beside(torch.float32, torch.int8, HEAD_DIM)
     for dtype, narrow in [*((dtype, None) for dtype in STORED), (torch.float32, mixed)]:

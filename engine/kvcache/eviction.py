@@ -118,8 +118,8 @@ class EvictionState:
     ) -> KvMove:
         """Close the holes in `table`: keep the tokens at indices `kept`, which include all before
         `first`, and move the first `sink` tokens to the positions right before their successor.
-        `close_gaps` closes all other position gaps too. `narrow`: the types of the blocks afterwards;
-        a block of another type is replaced.
+        `close_gaps` closes all other position gaps too. `narrow`: the types that the blocks are to
+        have; one of another type is replaced.
 
         Raises `CacheFull`; then nothing has changed.
         """

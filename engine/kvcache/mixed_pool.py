@@ -5,12 +5,12 @@ many wide blocks, or so many narrow ones.
 
     blocks    [0, num_blocks)                        wide; slab i has `wide_in_slab` in sequence
               [num_blocks, ... + narrow blocks)      narrow; slab i has `narrow_in_slab`
-    slab      with held blocks                       of their type: its other blocks are of the same
-              without held blocks                    of either type; cached blocks in it are given up
-                                                     when it changes the type
+    slab      with held blocks                       of their type: its other blocks are so too
+              without held blocks                    of either type; cached blocks in it are given
+                                                     up when it changes the type
 
-A block is taken from the slab that has most blocks held, so that slabs become free again. Blocks that
-are not held in a slab with held ones are of no use to the other type.
+A block is taken from the slab that has most blocks held, so that slabs become free again. What is
+free in a slab with held blocks is of no use to the other type.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from headstart.engine.kvcache.block_pool import BlockPool, BlockTable
 
 
 class MixedBlockPool(BlockPool):
-    """A `BlockPool` of slabs. `num_blocks`, `free_blocks` and `used_blocks` count wide blocks; a slab
-    with held narrow blocks counts as used. `max_cached` counts blocks of both types."""
+    """A `BlockPool` of slabs.
+
+    `num_blocks`, `free_blocks` and `used_blocks` count wide blocks; a slab with held narrow blocks
+    counts as used. `max_cached` counts blocks of both types.
+    """
 
     def __init__(
         self,
@@ -101,7 +104,8 @@ class MixedBlockPool(BlockPool):
             for block in self._cached:  # the oldest first
                 slab = self._slab_of(block)
                 same = slab in self._slabs_of[narrow]
-                if not (self._held[slab] and same or spare and not self._held[slab]):
+                helps = same if self._held[slab] else spare
+                if not helps:
                     continue
                 if same:
                     self._give_up(block)

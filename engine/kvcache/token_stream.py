@@ -13,9 +13,9 @@ Token ids from `vocab_size` on are *soft tokens*: each identifies an embedding (
 for example) in the stream's own table. Equal embeddings have equal ids, so soft tokens compare like
 vocabulary tokens. A soft token's `MediaPosition`, if it has one, is part of its identity.
 
-In a pool of two types (`mixed_pool`) a block is narrow if all of its tokens are pictures' when it is
-taken. K/V of pictures are rounded to the narrow type in any block, so their bits, and those of what
-attends to them, do not depend on it.
+In a pool of two types (`mixed_pool`) a block is narrow if all of its tokens are pictures' when it
+is taken. K/V of pictures are rounded to the narrow type in any block, so their bits, and those of
+what attends to them, do not depend on it.
 """
 
 from __future__ import annotations

@@ -185,7 +185,7 @@ def require_no_pooling(config: EngineConfig) -> None:
         expected = "auto or off: a packaged model gets notes on its pictures, not their tokens"
         raise BadSettings("frame_pooling", expected, config.frame_pooling)
     if config.kv_vision_dtype != "same":
-        expected = "same: notes on pictures are words, which are stored as kv_dtype says"
+        expected = "same: a packaged model gets notes on its pictures, which are words"
         raise BadSettings("kv_vision_dtype", expected, config.kv_vision_dtype)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from headstart.engine.config import EngineConfig
 from headstart.engine.errors import BadSettings
+from headstart.engine.process.assemble import require_no_pooling
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,13 @@ def test_narrow_pictures_stand_beside_words_in_fp32() -> None:
     for kv_dtype in ("fp16", "int8", "fp8"):
         with pytest.raises(BadSettings, match="kv_vision_dtype"):
             EngineConfig(kv_dtype=kv_dtype, kv_vision_dtype="int8")
+
+
+def test_a_packaged_model_has_no_pictures_to_store_narrower() -> None:
+    """Its pictures are notes in words: refused by name, like other settings of pictures' tokens."""
+    require_no_pooling(EngineConfig())
+    with pytest.raises(BadSettings, match="notes on its pictures, which are words"):
+        require_no_pooling(EngineConfig(kv_vision_dtype="int8"))
 
 
 def test_the_defaults_are_in_range_and_use_the_cores_we_have() -> None:

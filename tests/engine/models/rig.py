@@ -32,8 +32,8 @@ class Rig:
         *,
         on_device: bool = False,
     ) -> None:
-        """`on_device`: for a decoder of `engine.device`, on the CPU. `vision_dtype`: of pictures, in
-        blocks of a second type."""
+        """`vision_dtype`: of pictures, in blocks of a second type. `on_device`: for a decoder of
+        `engine.device`, on the CPU."""
         self.model: StreamModel = model
         spec = model.spec.decoder
         names = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16"}

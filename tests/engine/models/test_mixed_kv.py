@@ -55,8 +55,8 @@ def test_streamed_equals_offline_bit_for_bit(folder: Path, narrow: str) -> None:
 
 
 def test_the_torch_decoder_reads_both_types(folder: Path) -> None:
-    """In fp64: the logits of any cut are those of another to what rounding leaves, and near those of
-    one type."""
+    """In fp64: the logits of one cut are those of another to what rounding leaves, and near those
+    with one type."""
     model = load(folder, Loading(torch.float64, build=in_torch))
     mixed = Rig(model, torch.float64, vision_dtype="int8")
     wanted, exact = answer(mixed, 0), answer(Rig(model, torch.float64), 0)

@@ -61,8 +61,8 @@ class Case:
 
 
 def case(width: int, code: torch.dtype, *, mixed: bool = True) -> Case:
-    """`mixed`: every second block is narrow; else all are wide, and the same rows are rounded. Slots
-    that nothing is stored at are NaN."""
+    """`mixed`: every second block is narrow; else all are wide, and the same rows are rounded. What
+    nothing is stored at is NaN."""
     narrow = Narrow.beside(torch.float32, code, width)
     dealer, contents = (torch.Generator().manual_seed(seed) for seed in (1, 2))
     slabs = SLABS * -(-16 // narrow.wide_in_slab)
@@ -135,9 +135,9 @@ def test_what_cannot_be_is_refused() -> None:
     neither type has."""
     at = case(64, torch.int8)
     count = blocks_in(at.k_pool, at.narrow)
+    pools = at.k_pool.half(), at.v_pool.half()
     for backend in (*LEVELS, "reference"):
         with pytest.raises(KernelInputError, match="narrow: expected int8 or fp8 beside fp32"):
-            pools = at.k_pool.half(), at.v_pool.half()
             append(*pools, at.keys, at.values, at.slots, narrow=at.narrow, backend=backend)
     floats = Narrow(torch.float16, 1, 2)
     for backend in LEVELS:
@@ -145,8 +145,8 @@ def test_what_cannot_be_is_refused() -> None:
             append(at.k_pool, at.v_pool, at.keys, at.values, at.slots, narrow=floats)
         slots = at.slots.clone()
         slots[7] = count * BLOCK
+        rows = at.keys, at.values, slots
         with pytest.raises(KernelInputError, match="slots"):
-            rows = at.keys, at.values, slots
             append(at.k_pool, at.v_pool, *rows, narrow=at.narrow, backend=backend)
         at.table[0, 1] = count
         with pytest.raises(KernelInputError, match="row 1 names"):
