@@ -13,6 +13,10 @@ against:
                       each question behind the pictures
     answers_same      questions whose first STEPS tokens are all the same
 
+`borders`: the share of pictures' parts in blocks of theirs alone, the mean over all places of a
+picture in its first block, by arithmetic: pictures of so many parts one after the other, with so
+many words between them (Pixtral: a row's end is a word).
+
 No vision-language model is packaged. A picture's parts are stand-ins: of the packaged decoder the
 embeddings of words, each mixed with its two neighbours; of the random one random numbers of the
 embeddings' size. The packaged models' own pictures are notes in words, which no setting rounds.
@@ -57,6 +61,16 @@ KINDS = {
 }
 CONTEXTS = (("still", 64), ("still", 256), ("still", 1024), ("video", 512))
 FRAMES, BETWEEN = 8, 3
+# Parts of a picture, pictures, and words behind each: stills, a video, Pixtral's rows.
+BORDERS = (
+    (64, 1, 3),
+    (256, 1, 3),
+    (1024, 1, 3),
+    (64, 16, 3),
+    (256, 16, 3),
+    (32, 32, 1),
+    (64, 64, 1),
+)
 STEPS = 12
 LIMIT_TOKENS = 2048
 STEP_TOKENS = 64
@@ -92,7 +106,22 @@ def run(model: str, *, random: bool, as_json: bool) -> None:
             rows += _rows(subject, name, count)
             for row in rows[-len(KINDS) :]:
                 report.say(str(row))
-    report.finish("kv-modality", {"model": model, "steps": STEPS, "rows": rows}, as_json=as_json)
+    result = {"model": model, "steps": STEPS, "rows": rows, "borders": _borders()}
+    report.finish("kv-modality", result, as_json=as_json)
+
+
+def _borders() -> list[Row]:
+    size = EngineConfig().block_size
+    rows = []
+    for parts, pictures, words in BORDERS:
+        shares = []
+        for before in range(size):
+            seen = np.array([False] * before + ([True] * parts + [False] * words) * pictures)
+            padded = np.pad(seen, (0, -len(seen) % size)).reshape(-1, size)
+            shares.append(padded.all(axis=1).sum() * size / seen.sum())
+        share = round(float(np.mean(shares)), 3)
+        rows.append({"parts": parts, "pictures": pictures, "words": words, "narrow_share": share})
+    return rows
 
 
 def _packaged(model: str) -> Subject:
