@@ -95,12 +95,11 @@ class Subject:
     parts: Vectors
 
 
-def run(model: str, *, random: bool, as_json: bool) -> None:
-    """`random`: with the random decoder too, which takes 2 GiB and some minutes."""
-    subjects = [_packaged]
+def run(model: str, *, as_json: bool) -> None:
+    """The random decoder takes 2 GiB and some minutes."""
     rows = []
     torch.set_num_threads(1)
-    for make in [*subjects, *([_random] if random else [])]:
+    for make in (_packaged, _random):
         subject = make(model)
         for name, count in CONTEXTS:
             rows += _rows(subject, name, count)
