@@ -513,6 +513,7 @@ def kv(
     model: str = Small,
     repeats: int = typer.Option(20, "--repeats", min=1, help="steps; the median is reported"),
     kinds: str = typer.Option("fp32,fp16,int8,fp8", help="comma-separated; first is the baseline"),
+    by_modality: bool = typer.Option(False, help="pictures alone in fewer bytes, in place of that"),
     as_json: bool = Json,
 ) -> None:
     """K and V in fewer bytes: error, unchanged answers, memory and speed."""
@@ -521,7 +522,7 @@ def kv(
     names = tuple(kinds.split(","))
     if not set(names) <= set(benchmark.KINDS):
         raise typer.BadParameter(f"expected some of {', '.join(benchmark.KINDS)}, got {kinds!r}")
-    benchmark.run(model, repeats, names, as_json=as_json)
+    benchmark.run(model, repeats, names, by_modality=by_modality, as_json=as_json)
 
 
 @app.command()
@@ -590,7 +591,7 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     cache(model, as_json)
     session("tiny", 3.0, False, 0, as_json)
     answers(model, False, as_json)
-    kv(model, 20, "fp32,fp16,int8,fp8", as_json)
+    kv(model, 20, "fp32,fp16,int8,fp8", False, as_json)
     loss(1, True, as_json)
     gateway("ws,webrtc", 600, True, as_json)
     dashboard(20.0, 3, 5.0, as_json)

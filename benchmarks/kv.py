@@ -32,12 +32,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.benchmarks import photos, report
+from headstart.benchmarks import kv_modality, photos, report
 from headstart.benchmarks.answers import QUESTIONS
 from headstart.benchmarks.chat import Chat, Reply
 from headstart.benchmarks.in_process import Live, paths_of
 from headstart.engine.config import KV_DTYPES, EngineConfig
-from headstart.engine.kvcache.storage import kv_bytes_per_token, make_cache
+from headstart.engine.kvcache.make_cache import make_cache
+from headstart.engine.kvcache.storage import kv_bytes_per_token
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.runner import Runner
@@ -64,9 +65,14 @@ class Asked:
     pictured: bool
 
 
-def run(model: str, repeats: int, kinds: Sequence[str], *, as_json: bool) -> None:
+def run(
+    model: str, repeats: int, kinds: Sequence[str], *, by_modality: bool, as_json: bool
+) -> None:
     """Measure logits and steps alternately, so that all kinds run under the same machine load; then
-    one session of each."""
+    one session of each. `by_modality`: `kv_modality` in place of that."""
+    if by_modality:
+        kv_modality.run(model, as_json=as_json)
+        return
     report.say("logits and speed")
     rows, encode = _decoder(model, repeats, kinds)
     answers: list[list[Asked]] = []

@@ -144,6 +144,7 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
         adapter=arguments.adapter,
         kv_pool_bytes=arguments.kv_pool_mib * MIB,
         kv_dtype=arguments.kv_dtype,
+        kv_vision_dtype=arguments.kv_vision_dtype,
         device=arguments.device,
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
@@ -317,6 +318,10 @@ def _arguments() -> argparse.Namespace:
     lora = "folder of a LoRA for the language model (PEFT); auto: the model's own; off: none"
     parser.add_argument("--adapter", default="auto", help=lora)
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
+    narrow = "storage of pictures' K and V"
+    parser.add_argument(
+        "--kv-vision-dtype", default="same", choices=("same", "int8", "fp8"), help=narrow
+    )
     parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
     device = "what decodes: auto, cpu, cuda or cuda:N"
     parser.add_argument("--device", default="auto", help=device)

@@ -14,6 +14,7 @@ from headstart.engine.errors import BadSettings
 
 MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
+KV_VISION_DTYPES = ("same", "int8", "fp8")
 BACKENDS = ("auto", "native", "reference", "device")
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
 _COUNTS = (
@@ -107,6 +108,8 @@ class EngineConfig:
             time an entry is kept after its last use.
         kv_dtype: storage of K and V: "fp32", "fp16", or one byte per number with a scale per head,
             "int8" or "fp8" (docs/kv.md).
+        kv_vision_dtype: storage of pictures' K and V in a model directory, where text's is fp32:
+            "int8" or "fp8"; "same": as `kv_dtype` (docs/kv.md).
         kv_text_kept: share of the words of each message of past turns whose K/V stay; those with
             the least attention are evicted (docs/kv.md). Pictures stay. 1: all.
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32 in torch:
@@ -164,6 +167,7 @@ class EngineConfig:
     encoder_cache_bytes: int = 8 * MIB
     encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"
+    kv_vision_dtype: str = "same"
     kv_text_kept: float = 1.0
     backend: str = "auto"
     packed_cache_bytes: int = 2048 * MIB
@@ -202,6 +206,14 @@ class EngineConfig:
             raise BadSettings("kv_text_kept", f"{MIN_TEXT_KEPT} to 1", self.kv_text_kept)
         if self.kv_dtype not in KV_DTYPES:
             raise BadSettings("kv_dtype", f"one of {', '.join(KV_DTYPES)}", self.kv_dtype)
+        if self.kv_vision_dtype not in KV_VISION_DTYPES:
+            expected = f"one of {', '.join(KV_VISION_DTYPES)}"
+            raise BadSettings("kv_vision_dtype", expected, self.kv_vision_dtype)
+        if self.kv_vision_dtype != "same" and self.kv_dtype != "fp32":
+            expected = (
+                f"'same' with kv_dtype {self.kv_dtype!r}: text is fp32 beside narrow pictures"
+            )
+            raise BadSettings("kv_vision_dtype", expected, self.kv_vision_dtype)
         if self.weights not in WEIGHTS:
             raise BadSettings("weights", f"one of {', '.join(WEIGHTS)}", self.weights)
         if self.size is not None and self.weights != "dummy":

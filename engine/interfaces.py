@@ -308,6 +308,7 @@ class ModelServices:
     new_sampler: Callable[[Sampling], Sampler]  # raises `BadSampling`
     stop_ids: frozenset[int]
     kv_bytes_per_token: int
+    kv_narrow_bytes_per_token: int = 0  # of pictures, where their K/V are narrower; 0: they are not
     reader: PictureReader | None = None  # None: a model that reads by itself, or nobody does
     encoding: PictureEncoding | None = None  # None: pictures are encoded within a step
     thinning: Thinning | None = None  # None: words of past turns stay

@@ -349,6 +349,11 @@ class Settings(BaseSettings):
     kv_dtype: Literal["fp32", "fp16", "int8", "fp8"] = Field(
         "fp32", description="storage of the KV cache; int8 holds 3.8 times the tokens (docs/kv.md)"
     )
+    kv_vision_dtype: Literal["same", "int8", "fp8"] = Field(
+        "same",
+        description="storage of pictures in the KV cache of a model directory, with kv_dtype fp32; "
+        "same: as kv_dtype (docs/kv.md)",
+    )
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$",

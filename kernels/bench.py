@@ -31,7 +31,7 @@ import torch
 from headstart.kernels.native import level, library, threads
 from headstart.kernels.paged_attention import paged_attention
 from headstart.kernels.paged_attention.native import STORED
-from headstart.kernels.paged_attention.storage import encode
+from headstart.kernels.paged_attention.storage import Narrow, encode
 from headstart.kernels.qlinear import FORMATS, QWeight, pack, qlinear
 from headstart.kernels.rms_norm import rms_norm
 from headstart.kernels.rope import rope
@@ -182,14 +182,14 @@ def matmuls(rounds: int, stream: Stream, peak: Peak) -> list[MatmulRow]:
 
 
 def attentions(rounds: int) -> list[dict[str, object]]:
-    """Decode (1 row) and prefill (64 rows) over short and long contexts."""
+    """Decode (1 row) and prefill (64 rows) over short and long contexts, of each storage type, and
+    of fp32 with three of four blocks in int8."""
     table: list[dict[str, object]] = []
-    for dtype in STORED:
+    mixed = Narrow.beside(torch.float32, torch.int8, HEAD_DIM)
+    for dtype, narrow in [*((dtype, None) for dtype in STORED), (torch.float32, mixed)]:
         for context in CONTEXTS:
             blocks = context // BLOCK
-            k_pool = encode(torch.randn(blocks, KV_HEADS, BLOCK, HEAD_DIM), dtype)
-            v_pool = encode(torch.randn(blocks, KV_HEADS, BLOCK, HEAD_DIM), dtype)
-            order = torch.randperm(blocks).int()[None]
+            k_pool, v_pool, order = _paged(blocks, dtype, narrow)
             for rows in (1, 64):
                 q = torch.randn(rows, HEADS, HEAD_DIM)
                 seqs = torch.zeros(rows, dtype=torch.int32)
@@ -199,13 +199,16 @@ def attentions(rounds: int) -> list[dict[str, object]]:
                     q: torch.Tensor = q,
                     pools: tuple[torch.Tensor, torch.Tensor] = (k_pool, v_pool),
                     where: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = (order, seqs, seen),
+                    narrow: Narrow | None = narrow,
                 ) -> None:
-                    paged_attention(q, *pools, *where, HEAD_DIM**-0.5)
+                    paged_attention(q, *pools, *where, HEAD_DIM**-0.5, narrow=narrow)
 
                 timing = timed(run, rounds)
-                size = 2 * k_pool.numel() * k_pool.element_size() * rows
-                gb_s = size / timing.best_ms / 1e6
-                name = str(dtype).removeprefix("torch.")
+                block_bytes = k_pool[0].nbytes
+                narrow_bytes = narrow.stride_bytes(k_pool) if narrow else block_bytes
+                size = 2 * (blocks // 4 * block_bytes + (blocks - blocks // 4) * narrow_bytes)
+                gb_s = size * rows / timing.best_ms / 1e6
+                name = str(dtype).removeprefix("torch.") + (" + int8" if narrow else "")
                 print(
                     f"attention {name} rows={rows:<3} context={context:<5} {timing.ms:8.3f} ms "
                     f"({timing.best_ms:.3f})  {gb_s:6.1f} GB/s of K and V",
@@ -217,6 +220,25 @@ def attentions(rounds: int) -> list[dict[str, object]]:
                     | {"gb_s": gb_s}
                 )
     return table
+
+
+def _paged(
+    blocks: int, dtype: torch.dtype, narrow: Narrow | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Pools of random K and V, and one sequence's table; of `narrow` three of four blocks."""
+    count = (
+        blocks if narrow is None else -(-2 * blocks // narrow.wide_in_slab) * narrow.wide_in_slab
+    )
+    size = (count, KV_HEADS, BLOCK, HEAD_DIM)
+    pools = [encode(torch.randn(size), dtype) for _ in range(2)]
+    order = torch.randperm(blocks)
+    if narrow is not None:
+        first = narrow.num_blocks(pools[0]) - blocks
+        for pool in pools:  # the last slabs
+            codes = encode(torch.randn(blocks, *size[1:]), narrow.dtype)
+            narrow.view(pool)[first:] = codes
+        order = torch.where(torch.arange(blocks) % 4 > 0, order + count + first, order)
+    return pools[0], pools[1], order.int()[None]
 
 
 def small_operations(rounds: int) -> list[dict[str, object]]:

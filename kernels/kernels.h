@@ -27,6 +27,10 @@ typedef struct {
     float scale;
     int32_t storage;
     int32_t threads;
+    /* Blocks from wide_blocks on are of another type, in the pools' memory from its first byte on,
+     * at distances of narrow_stride bytes; wide_blocks == num_blocks: there are none. */
+    int32_t narrow_storage;
+    int64_t wide_blocks, narrow_stride;
 } Attention;
 
 int hs_qlinear(const float *x, int64_t rows, int64_t cols, int count, const Weight *weights,
@@ -36,6 +40,8 @@ int64_t hs_attention(const Attention *c);
 int64_t hs_append(void *k_pool, void *v_pool, const float *k, const float *v, const int64_t *slots,
                   int64_t rows, int64_t kv_heads, int64_t block_size, int64_t head_dim,
                   int64_t num_blocks, int32_t storage);
+int64_t hs_append_mixed(const Attention *c, const float *k, const float *v, const int64_t *slots,
+                        const uint8_t *coded);
 void hs_rms_norm(const float *x, const float *weight, int64_t rows, int64_t size, float eps,
                  float *out, int threads);
 void hs_layer_norm(const float *x, const float *weight, const float *bias, int64_t rows,

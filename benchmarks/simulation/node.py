@@ -77,7 +77,7 @@ class User:
 class NoMemory:
     """Blocks are empty: moving them takes no time worth counting."""
 
-    bytes_per_token = BYTES_PER_TOKEN
+    bytes_per_token = narrow_bytes_per_token = BYTES_PER_TOKEN
 
     def save_block(self, block: int, num_tokens: int) -> None:
         return None

@@ -34,6 +34,7 @@ class Batch:
     context_of_row: Tensor  # int32 [rows]: keys the row attends to, its own included
     wanted: Tensor  # int64 [n]: rows that go through the output head
     queries: Tensor | None = None  # [layers, n, heads, head_dim]: those of the same rows, written
+    coded: Tensor | None = None  # bool [rows]: K/V are rounded to the cache's narrow type
 
 
 class Forward(Protocol):
@@ -89,6 +90,8 @@ class Decoder:
             context_of_row=batch.context_of_row,
             wanted=None if is_all(batch) else batch.wanted,
             queries=batch.queries,
+            narrow=cache.narrow,
+            coded=batch.coded,
         )
         hidden = self.weights.layers(hidden, rows, cache.k_pools, cache.v_pools)
         if not len(hidden):

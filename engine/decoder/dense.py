@@ -89,7 +89,16 @@ class DenseStack:
                 group = self.sizes.heads // self.sizes.kv_heads
                 q = q * layer.key_scale.repeat_interleave(group, dim=0)
                 k = k / layer.key_scale
-            append(k_pool, v_pool, k, v, rows.slots, backend=backend)
+            append(
+                k_pool,
+                v_pool,
+                k,
+                v,
+                rows.slots,
+                narrow=rows.narrow,
+                coded=rows.coded,
+                backend=backend,
+            )
             if rows.queries is not None:
                 rows.queries[i] = q if rows.wanted is None else q[rows.wanted]
             heads = paged_attention(
@@ -100,6 +109,7 @@ class DenseStack:
                 rows.seq_of_row,
                 rows.context_of_row,
                 self.sizes.head_dim**-0.5,
+                narrow=rows.narrow,
                 backend=backend,
             )
             x = x + linear(heads.flatten(1), layer.attn_out)

@@ -12,8 +12,10 @@ from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.config import EngineConfig
 from headstart.engine.device.operations import Operations, TorchOperations
 from headstart.engine.device.storage import DeviceKvCache
+from headstart.engine.errors import BadSettings
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.engine.kvcache.storage import KvCache, make_cache
+from headstart.engine.kvcache.make_cache import make_cache
+from headstart.engine.kvcache.storage import KvCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,9 @@ class Place:
 
     def make_cache(self, spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
         """A cache here, and its block pool. Raises `BadSettings`."""
+        if config.kv_vision_dtype != "same":
+            expected = "'same' where K/V lie on a device"
+            raise BadSettings("kv_vision_dtype", expected, config.kv_vision_dtype)
         return make_cache(spec, config, partial(DeviceKvCache, device=self.device))
 
 

@@ -13,7 +13,8 @@ Ownership, as half-open ranges, for a stream of `len(tokens)` tokens and blocks 
                                             until the free list is empty
               all other blocks              reference count 0, in the free list exactly once
 
-A block's number is its index along the pools' first axis; slot = block * B + offset.
+A block's number is its index along the pools' first axis; slot = block * B + offset. Blocks of a
+narrow type have numbers of their own (`mixed_pool`); in this pool there are none.
 
 A full block may have a *content key* that identifies all tokens from the stream's beginning to the
 block's end (see `prefix_hash`), so equal keys mean equal K/V. A shared block is never written to:
@@ -23,10 +24,13 @@ block's end (see `prefix_hash`), so equal keys mean equal K/V. A shared block is
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from headstart.engine.errors import CacheFull
+
+IsNarrow = Callable[[int], bool]
+"""Whether the block at an index of a table is to be of the narrow type."""
 
 
 class BlockPool:
@@ -82,6 +86,29 @@ class BlockPool:
         for block in taken:
             self._references[block] = 1
         return taken
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there are narrow blocks."""
+        return False
+
+    def is_narrow(self, block: int) -> bool:
+        """Whether a block is of the narrow type."""
+        return False
+
+    def take(self, narrow: Sequence[bool]) -> list[int]:
+        """Allocate blocks of these types, in this order. Raises `CacheFull`; then none is."""
+        assert not any(narrow), "a pool of one type has no narrow blocks"
+        return self.allocate(len(narrow))
+
+    def cost(self, wide: int, narrow: int) -> int:
+        """Free blocks that it takes to allocate so many; at most `free_blocks` if there are."""
+        assert not narrow, "a pool of one type has no narrow blocks"
+        return wide
+
+    def size_of(self, blocks: Sequence[int]) -> int:
+        """The memory of `blocks`, in blocks of the wide type, rounded down."""
+        return len(blocks)
 
     def share(self, blocks: Iterable[int]) -> None:
         """Add a reference to each of `blocks`; all must be referenced already."""
@@ -146,6 +173,11 @@ class BlockPool:
 
     def check_accounting(self, tables: Iterable[BlockTable]) -> None:
         """Assert that free list, reference counts and `tables` (all tables there are) agree."""
+        idle, held = self._check_references(tables)
+        assert idle + held == self.num_blocks, "a block was lost"
+
+    def _check_references(self, tables: Iterable[BlockTable]) -> tuple[int, int]:
+        """All but that no block was lost; returns the blocks that are free or cached, and held."""
         held = Counter(block for table in tables for block in table.blocks)
         for block, references in enumerate(self._references):
             assert references == held[block], (
@@ -154,11 +186,11 @@ class BlockPool:
         idle = [*self._free, *self._cached]
         assert len(set(idle)) == len(idle), "a block is in the free list twice"
         assert all(self._references[block] == 0 for block in idle)
-        assert len(idle) + len(held) == self.num_blocks, "a block was lost"
         assert {self._key_of[block]: block for block in self._key_of} == self._block_of
         assert self._key_of.keys().isdisjoint(self._free), "a free block has a content key"
         assert self._key_of.keys() >= self._cached.keys(), "a cached block has no content key"
         assert len(self._cached) <= self.max_cached
+        return len(idle), len(held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,31 +212,50 @@ class BlockTable:
     def capacity_tokens(self) -> int:
         return len(self.blocks) * self.pool.block_size
 
-    def blocks_needed(self, start: int, end: int) -> int:
-        """Free blocks that `reserve` would allocate."""
-        opened = start % self.pool.block_size > 0
-        shared = opened and self.pool.is_shared(self.blocks[start // self.pool.block_size])
-        return max(self.pool.blocks_for(end) - len(self.blocks), 0) + shared
+    def blocks_needed(self, start: int, end: int, narrow: IsNarrow | None = None) -> int:
+        """Free blocks that `reserve` would allocate (`BlockPool.cost`)."""
+        types = self._types(start, end, narrow)
+        count = sum(types)
+        return self.pool.cost(len(types) - count, count)
 
-    def reserve(self, start: int, end: int) -> Copy | None:
+    def reserve(self, start: int, end: int, narrow: IsNarrow | None = None) -> Copy | None:
         """Make the slots of tokens [start, end) writable; `start` is at most the table's length.
 
-        Returns the copy that has to be made first, if any. Raises `CacheFull`; then nothing has
-        changed.
+        `narrow`: the types of new blocks; None: wide. An open narrow block that is to be wide is
+        replaced by a wide copy. Returns the copy that has to be made first, if any. Raises
+        `CacheFull`; then nothing has changed.
         """
         at = start // self.pool.block_size
-        opened = start % self.pool.block_size > 0
-        shared = opened and self.pool.is_shared(self.blocks[at])
-        taken = self.pool.allocate(self.blocks_needed(start, end))
+        taken = self.pool.take(self._types(start, end, narrow))
         copy = None
-        if shared:
+        if self._copies(start, narrow):
             copy = Copy(self.blocks[at], taken.pop())
             self.pool.release([copy.source])
             self.blocks[at] = copy.target
-        elif opened:
+        elif start % self.pool.block_size > 0:
             self.pool.forget(self.blocks[at])
         self.blocks += taken
         return copy
+
+    def _copies(self, start: int, narrow: IsNarrow | None) -> bool:
+        """Whether writing from `start` on needs a copy of an open block: it is shared, or too
+        narrow."""
+        at = start // self.pool.block_size
+        if start % self.pool.block_size == 0:
+            return False
+        too_narrow = narrow is not None and self.pool.is_narrow(self.blocks[at]) and not narrow(at)
+        return too_narrow or self.pool.is_shared(self.blocks[at])
+
+    def _types(self, start: int, end: int, narrow: IsNarrow | None) -> list[bool]:
+        """Whether the blocks that `reserve` allocates are narrow; that of a copy is the last, and
+        no narrower than its source."""
+        new = range(len(self.blocks), self.pool.blocks_for(end))
+        types = [narrow is not None and narrow(index) for index in new]
+        if self._copies(start, narrow):
+            at = start // self.pool.block_size
+            source_narrow = self.pool.is_narrow(self.blocks[at])
+            types.append(narrow is not None and source_narrow and narrow(at))
+        return types
 
     def fork(self) -> BlockTable:
         """A second table of the same blocks, which are then shared."""

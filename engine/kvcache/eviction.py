@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headstart.engine.kvcache.block_pool import BlockPool, BlockTable
+from headstart.engine.kvcache.block_pool import BlockPool, BlockTable, IsNarrow
 from headstart.engine.kvcache.positions import Positions
 
 Slots = npt.NDArray[np.int64]
@@ -112,12 +112,14 @@ class EvictionState:
         kept: npt.NDArray[np.int64],
         first: int,
         sink: int,
+        narrow: IsNarrow | None = None,
         *,
         close_gaps: bool,
     ) -> KvMove:
         """Close the holes in `table`: keep the tokens at indices `kept`, which include all before
         `first`, and move the first `sink` tokens to the positions right before their successor.
-        `close_gaps` closes all other position gaps too.
+        `close_gaps` closes all other position gaps too. `narrow`: the types that the blocks are to
+        have; one of another type is replaced.
 
         Raises `CacheFull`; then nothing has changed.
         """
@@ -127,8 +129,15 @@ class EvictionState:
         held = list(table.blocks)
         sink_blocks = 0 if self.sink.blocks else pool.blocks_for(sink)
         blocks = range(begin, pool.blocks_for(count))
-        taken_over = [i for i in blocks if i < sink_blocks or pool.is_shared(held[i])]
-        fresh = dict(zip(taken_over, pool.allocate(len(taken_over)), strict=True))
+        types = [narrow is not None and narrow(i) for i in blocks]
+        taken_over = {
+            i: is_narrow
+            for i, is_narrow in zip(blocks, types, strict=True)
+            if i < sink_blocks
+            or pool.is_shared(held[i])
+            or pool.is_narrow(held[i]) is not is_narrow
+        }
+        fresh = dict(zip(taken_over, pool.take(list(taken_over.values())), strict=True))
         if sink_blocks:
             pool.share(held[:sink_blocks])
             self.sink.blocks, self._sink_tokens = held[:sink_blocks], sink

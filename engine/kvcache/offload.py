@@ -20,6 +20,11 @@ class BlockMemory(Protocol):
     @property
     def bytes_per_token(self) -> int: ...
 
+    @property
+    def narrow_bytes_per_token(self) -> int:
+        """In narrow blocks; the same where there are none."""
+        ...
+
     def save_block(self, block: int, num_tokens: int) -> Any:
         """A copy of the K/V of the first `num_tokens` tokens of a block."""
         ...
@@ -34,6 +39,7 @@ class _HostBlock:
     saved: Any  # returned by `BlockMemory.save_block`
     num_bytes: int
     key: bytes | None  # content key, if known
+    narrow: bool
     references: int = 1
 
 
@@ -72,8 +78,8 @@ class HostMemory:
         Returns None, with nothing changed, if they do not all fit.
         """
         plans = [self._parts(table, num_tokens) for table, num_tokens in tables]
-        new = sum(n for plan in plans for block, n in plan if not self._is_known(block))
-        if self.used_bytes + new * self._memory.bytes_per_token > self.max_bytes:
+        new = (part for plan in plans for part in plan if not self._is_known(part[0]))
+        if self.used_bytes + sum(self._bytes_of(*part) for part in new) > self.max_bytes:
             return None
         offloaded = tuple(
             OffloadedBlocks(tuple(self._hold(block, n) for block, n in plan)) for plan in plans
@@ -87,6 +93,11 @@ class HostMemory:
         size = self._pool.block_size
         return [(block, min(size, num_tokens - at * size)) for at, block in enumerate(table.blocks)]
 
+    def _bytes_of(self, block: int, num_tokens: int) -> int:
+        narrow = self._pool.is_narrow(block)
+        memory = self._memory
+        return num_tokens * (memory.narrow_bytes_per_token if narrow else memory.bytes_per_token)
+
     def _is_known(self, block: int) -> bool:
         return self._pool.key_of(block) in self._known
 
@@ -96,8 +107,8 @@ class HostMemory:
         if known is not None:
             known.references += 1
             return known
-        num_bytes = num_tokens * self._memory.bytes_per_token
-        held = _HostBlock(self._memory.save_block(block, num_tokens), num_bytes, key)
+        num_bytes, narrow = self._bytes_of(block, num_tokens), self._pool.is_narrow(block)
+        held = _HostBlock(self._memory.save_block(block, num_tokens), num_bytes, key, narrow)
         self.used_bytes += num_bytes
         if key is not None:
             self._known[key] = held
@@ -109,7 +120,9 @@ class HostMemory:
         wanted = [held for _, offloaded in tables for held in offloaded.blocks]
         found = [None if held.key is None else pool.adopt(held.key) for held in wanted]
         try:
-            taken = pool.allocate(found.count(None))
+            pairs = zip(wanted, found, strict=True)
+            types = [held.narrow for held, block in pairs if block is None]
+            taken = pool.take(types[::-1])  # the last is placed first
         except CacheFull:
             pool.release(block for block in found if block is not None)
             raise
@@ -125,6 +138,12 @@ class HostMemory:
             assert not table.blocks
             table.blocks, placed = placed[: len(offloaded.blocks)], placed[len(offloaded.blocks) :]
             self.discard(offloaded)
+
+    def cost(self, offloaded: Sequence[OffloadedBlocks]) -> int:
+        """Free blocks that it takes to restore these (`BlockPool.cost`)."""
+        blocks = [block for part in offloaded for block in part.blocks]
+        narrow = sum(block.narrow for block in blocks)
+        return self._pool.cost(len(blocks) - narrow, narrow)
 
     def discard(self, offloaded: OffloadedBlocks) -> None:
         """Release host copies that are no longer needed."""
@@ -171,8 +190,8 @@ class OffloadSlot:
 
     @property
     def num_blocks(self) -> int:
-        """Blocks needed to restore."""
-        return sum(len(part.blocks) for part in self.offloaded)
+        """Free blocks needed to restore."""
+        return 0 if self._host is None else self._host.cost(self.offloaded)
 
     def discard(self) -> None:
         """Drop the host copy."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.engine.errors import SoftTableFull, UnknownSoftToken
-from headstart.engine.kvcache.positions import MediaPosition
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 
 Vector = npt.NDArray[np.floating]
 
@@ -73,6 +73,12 @@ class SoftTokens:
     def media_position(self, token: int) -> MediaPosition | None:
         """A soft token's position in its medium; None for tokens interned without one."""
         return self._media.get(token)
+
+    def is_picture(self, token: int) -> bool:
+        """Whether a token stands for a part of a picture or of a video's frame. Words that describe
+        a picture have no position in it, and do not."""
+        place = self._media.get(token)
+        return place is not None and place.kind is not MediaKind.AUDIO
 
     def digest(self, token: int) -> bytes:
         """Hash of a held soft token's embedding and media position."""

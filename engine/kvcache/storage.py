@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
-from headstart.engine.checkpoints.decoder_spec import DecoderSpec
-from headstart.engine.config import EngineConfig
 from headstart.engine.errors import BadSettings
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.kernels.paged_attention.storage import decode, encode, row_width
+from headstart.kernels.paged_attention.storage import Narrow, decode, encode, row_width
 from headstart.kernels.rope.reference import rope
 
 DTYPES = {
@@ -39,6 +35,9 @@ class KvCache:
     was written into it. Raises `BadSettings` if not even one block fits.
     """
 
+    narrow: Narrow | None = None
+    """The second type of blocks (`mixed_storage`); None: all are of one type."""
+
     def __init__(
         self,
         *,
@@ -50,6 +49,7 @@ class KvCache:
         kv_dtype: str = "fp32",
     ) -> None:
         self.bytes_per_token = kv_bytes_per_token(layers, kv_heads, head_dim, kv_dtype)
+        self.narrow_bytes_per_token = self.bytes_per_token
         self.bytes_per_block = self.bytes_per_token * block_size
         self.num_blocks = pool_bytes // self.bytes_per_block
         self.block_size = block_size
@@ -77,6 +77,12 @@ class KvCache:
     def pool_bytes(self) -> int:
         """Address space of all pools, used or not."""
         return self.num_blocks * self.bytes_per_block
+
+    def new_pool(self, max_cached_share: float, *, shares: bool) -> BlockPool:
+        """The pool of these blocks; `max_cached_share`: share of them that may be kept without a
+        holder."""
+        max_cached = int(self.num_blocks * max_cached_share)
+        return BlockPool(self.num_blocks, self.block_size, max_cached, shares=shares)
 
     def copy_block(self, source: int, target: int) -> None:
         """Copy all of a block's K and V to another block."""
@@ -130,20 +136,3 @@ class KvCache:
     def fill(self, value: float) -> None:
         """Overwrite all of the cache, for measurements and for tests of unwritten slots."""
         self._memory.copy_(self.encode(torch.full((self._head_dim,), value)))
-
-
-def make_cache(
-    spec: DecoderSpec, config: EngineConfig, new: Callable[..., KvCache] = KvCache
-) -> tuple[KvCache, BlockPool]:
-    """The cache that a decoder needs, made by `new`, and its block pool. Raises `BadSettings`."""
-    cache = new(
-        layers=spec.layers,
-        kv_heads=spec.kv_heads,
-        head_dim=spec.head_dim,
-        block_size=config.block_size,
-        pool_bytes=config.kv_pool_bytes,
-        kv_dtype=config.kv_dtype,
-    )
-    max_cached = int(cache.num_blocks * config.prefix_cache_share)
-    shares = config.prefix_sharing
-    return cache, BlockPool(cache.num_blocks, config.block_size, max_cached, shares=shares)

@@ -12,6 +12,10 @@ discarded speculation and an edited conversation are thus one operation.
 Token ids from `vocab_size` on are *soft tokens*: each identifies an embedding (of a visual token,
 for example) in the stream's own table. Equal embeddings have equal ids, so soft tokens compare like
 vocabulary tokens. A soft token's `MediaPosition`, if it has one, is part of its identity.
+
+In a pool of two types (`mixed_pool`) a block is narrow if all of its tokens are pictures' when it
+is taken. K/V of pictures are rounded to the narrow type in any block, so their bits, and those of
+what attends to them, do not depend on it.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.engine.errors import CacheFull, ContextFull, StreamClosed, UnknownSoftToken
-from headstart.engine.kvcache.block_pool import BlockPool, BlockTable, Copy
+from headstart.engine.kvcache.block_pool import BlockPool, BlockTable, Copy, IsNarrow
 from headstart.engine.kvcache.eviction import EvictionState, KvMove
 from headstart.engine.kvcache.offload import HostMemory, OffloadSlot
 from headstart.engine.kvcache.positions import Counting, PositionRule, Positions
@@ -239,7 +243,7 @@ class Stream:
 
     def blocks_needed(self, num_tokens: int) -> int:
         """Free blocks that `reserve` would allocate."""
-        return self.table.blocks_needed(self._kv_len, self._kv_len + num_tokens)
+        return self.table.blocks_needed(self._kv_len, self._kv_len + num_tokens, self._narrow)
 
     def reserve(self, num_tokens: int) -> Copy | None:
         """Allocate writable blocks for K/V of the next `num_tokens` pending tokens.
@@ -248,7 +252,25 @@ class Stream:
         has changed.
         """
         assert 0 < num_tokens <= self.pending
-        return self.table.reserve(self._kv_len, self._kv_len + num_tokens)
+        return self.table.reserve(self._kv_len, self._kv_len + num_tokens, self._narrow)
+
+    @property
+    def _narrow(self) -> IsNarrow | None:
+        return self._is_of_pictures if self.table.pool.is_mixed else None
+
+    def _is_of_pictures(self, index: int) -> bool:
+        """Whether all tokens of the block at `index` are pictures', as far as they are known."""
+        size = self.table.pool.block_size
+        return all(map(self.soft.is_picture, self._tokens[index * size : (index + 1) * size]))
+
+    @property
+    def narrow_tokens(self) -> int:
+        """The tokens whose K/V are in narrow blocks."""
+        pool, blocks = self.table.pool, self.table.blocks
+        if not pool.is_mixed or not blocks:
+            return 0
+        beyond = self.table.capacity_tokens - self._kv_len if pool.is_narrow(blocks[-1]) else 0
+        return sum(map(pool.is_narrow, blocks)) * pool.block_size - beyond
 
     def advance(self, num_tokens: int) -> None:
         """Record that K/V of the next `num_tokens` pending tokens were written."""
@@ -364,7 +386,12 @@ class Stream:
         turns_sink = (first == sink or close_gaps) and 0 < sink < len(kept)
         try:
             move = self._eviction.compact(
-                self.table, kept, first, sink if turns_sink else 0, close_gaps=close_gaps
+                self.table,
+                kept,
+                first,
+                sink if turns_sink else 0,
+                self._narrow,
+                close_gaps=close_gaps,
             )
         except CacheFull:
             self._keep_kv(first)

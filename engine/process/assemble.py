@@ -177,14 +177,17 @@ def assemble(
 
 
 def require_no_pooling(config: EngineConfig) -> None:
-    """Raises `BadSettings` if pictures shall have fewer tokens: notes on them have no more than
-    words."""
+    """Raises `BadSettings` if pictures shall have fewer tokens, or smaller K/V: notes on them have
+    no more than words, and are words."""
     if config.still_detail != "full":
         expected = "full: a packaged model gets notes on its pictures, not their tokens"
         raise BadSettings("still_detail", expected, config.still_detail)
     if config.frame_pooling not in ("auto", "off"):
         expected = "auto or off: a packaged model gets notes on its pictures, not their tokens"
         raise BadSettings("frame_pooling", expected, config.frame_pooling)
+    if config.kv_vision_dtype != "same":
+        expected = "same: a packaged model gets notes on its pictures, which are words"
+        raise BadSettings("kv_vision_dtype", expected, config.kv_vision_dtype)
 
 
 def thinning_of(config: EngineConfig, runner: Runner) -> Thinning | None:

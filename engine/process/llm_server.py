@@ -110,7 +110,8 @@ class NotedImageEncoder:
 class NoMemory:
     """`headstart.engine.kvcache.offload.BlockMemory` of K/V that are elsewhere."""
 
-    bytes_per_token = 1  # of none: what is offloaded is never more than nothing
+    # of none: what is offloaded is never more than nothing
+    bytes_per_token = narrow_bytes_per_token = 1
 
     def save_block(self, block: int, num_tokens: int) -> NoReturn:
         raise AssertionError("no K/V are here")

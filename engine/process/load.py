@@ -16,7 +16,8 @@ from headstart.engine.decoder.adapter import Adapter
 from headstart.engine.decoder.decoder import Decoder, TextDecoder
 from headstart.engine.device.choice import place_of
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.engine.kvcache.storage import KvCache, make_cache
+from headstart.engine.kvcache.make_cache import make_cache
+from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.packed_weights import WeightSource, load_weights
 from headstart.engine.process.start_clock import StartClock

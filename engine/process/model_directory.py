@@ -30,7 +30,8 @@ from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer, StillEncoder
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.engine.kvcache.storage import KvCache, make_cache
+from headstart.engine.kvcache.make_cache import make_cache
+from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.parts import VISION, Digest
 from headstart.engine.models.checkpoint.words import Words
@@ -242,6 +243,7 @@ def _parts(
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,
+        kv_narrow_bytes_per_token=cache.narrow_bytes_per_token,
         encoding=beside,
         thinning=thinning_of(config, runner),
     )

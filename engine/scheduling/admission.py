@@ -211,7 +211,7 @@ class AdmissionController:
     def _reserved(self, users: Iterable[CacheUser], now_ns: int) -> int:
         """Blocks promised to sessions that are not idle and not held by them yet."""
         return sum(
-            max(self._promised[t.name] - len(t.stream.kv_blocks), 0)
+            max(self._promised[t.name] - self._pool.size_of(t.stream.kv_blocks), 0)
             for t in users
             if not self._is_idle(t, now_ns)
         )
@@ -220,8 +220,8 @@ class AdmissionController:
         """Blocks that only idle sessions hold, as far as host memory has room for them."""
         idle = self._idle(users, now_ns)
         held = Counter(block for user in idle for block in user.stream.kv_blocks)
-        reclaimable = sum(self._pool.references(block) == count for block, count in held.items())
-        return min(reclaimable, self.host.free_blocks)
+        alone = [block for block, count in held.items() if self._pool.references(block) == count]
+        return min(self._pool.size_of(alone), self.host.free_blocks)
 
     def _retry_after_s(self, users: Iterable[CacheUser], now_ns: int) -> float:
         """Seconds until the next session can be offloaded, within bounds."""

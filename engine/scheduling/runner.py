@@ -149,6 +149,15 @@ class Runner:
             context_of_row=torch.from_numpy((indices + 1).astype(np.int32)),
             wanted=torch.tensor(wanted, dtype=torch.int64),
             queries=self._queries(len(wanted)),
+            coded=self._coded(works),
+        )
+
+    def _coded(self, works: Sequence[Work]) -> Tensor | None:
+        """The rows of pictures, bool [rows]; None in a cache of one type."""
+        if self.cache.narrow is None:
+            return None
+        return torch.tensor(
+            [work.stream.soft.is_picture(token) for work in works for token in _fresh(work)]
         )
 
     def _tokens(
@@ -161,7 +170,7 @@ class Runner:
         vectors: list[Vector] = []
         for work in works:
             stream = work.stream
-            fresh = stream.tokens[stream.kv_len : stream.kv_len + work.num_scheduled_tokens]
+            fresh = _fresh(work)
             ids.extend(fresh)
             vectors.extend(stream.soft.vector(t) for t in fresh if t >= spec.vocab_size)
         tokens = np.array(ids, dtype=np.int64)
@@ -170,6 +179,12 @@ class Runner:
         dtype = vectors[0].dtype if vectors else np.dtype(np.float32)
         stacked = np.array(vectors, dtype=dtype).reshape(len(vectors), spec.hidden)
         return tokens, soft_rows, stacked
+
+
+def _fresh(work: Work) -> Sequence[int]:
+    """The tokens that a work computes."""
+    stream = work.stream
+    return stream.tokens[stream.kv_len : stream.kv_len + work.num_scheduled_tokens]
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,12 +297,14 @@ def usage_of(answer: Answer, wasted_tokens: int) -> api.Usage:
     )
 
 
-def kv_stats_of(stream: Stream, bytes_per_token: int, window: ContextWindow) -> api.KvStats:
+def kv_stats_of(stream: Stream, services: ModelServices, window: ContextWindow) -> api.KvStats:
     """Cache statistics of a stream."""
+    bytes_per_token, narrow = services.kv_bytes_per_token, stream.narrow_tokens
     return api.KvStats(
         tokens=stream.kv_len,
         blocks=len(stream.kv_blocks),
-        bytes=stream.kv_len * bytes_per_token,
+        bytes=(stream.kv_len - narrow) * bytes_per_token
+        + narrow * services.kv_narrow_bytes_per_token,
         bytes_per_token=bytes_per_token,
         by_modality=named_counts(count_kinds(stream.kv_kinds)),
         adopted=stream.adopted_tokens,

@@ -569,7 +569,7 @@ class Session:
         self._emit(cancelled_unstarted(self.name, generation, self._kv_stats(self.stream)))
 
     def _kv_stats(self, stream: Stream) -> api.KvStats:
-        return kv_stats_of(stream, self._services.kv_bytes_per_token, self.conversation.window)
+        return kv_stats_of(stream, self._services, self.conversation.window)
 
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
         """Emit `Failed` for a command."""

@@ -140,6 +140,7 @@ def _model_argv(settings: Settings) -> list[str]:
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
     argv += ["--reading", settings.reading, "--frame-pooling", settings.frame_pooling]
     argv += ["--still-detail", settings.still_detail]
+    argv += ["--kv-vision-dtype", settings.kv_vision_dtype]
     argv += ["--kv-text-kept", str(settings.kv_text_kept)]
     argv += ["--frame-tokens", str(settings.frame_tokens)]
     argv += ["--pooled-frames", str(settings.pooled_frames)]

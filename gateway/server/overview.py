@@ -39,6 +39,7 @@ FACTS = (
     "threads",
     "kv_pool_mib",
     "kv_dtype",
+    "kv_vision_dtype",
     "max_output_tokens",
     "max_sentences",
     "temperature",

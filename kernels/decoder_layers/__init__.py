@@ -15,8 +15,9 @@ from torch import Tensor
 
 from headstart.kernels.decoder_layers import native, reference
 from headstart.kernels.native import KernelInputError, library, require
+from headstart.kernels.paged_attention import require_narrow
 from headstart.kernels.paged_attention.native import STORED
-from headstart.kernels.paged_attention.storage import row_width
+from headstart.kernels.paged_attention.storage import Narrow, row_width
 from headstart.kernels.qlinear import QWeight
 
 __all__ = ["DecoderLayers", "Layer", "LayerSizes", "Rows"]
@@ -60,7 +61,8 @@ class Rows:
 
     `wanted` int64 [n]: the rows that the last layer returns, in this order, possibly repeated;
     None: all. `queries` fp32 [layers, rows that come out, heads, head_dim]: written, with the
-    rotated and scaled queries of those rows.
+    rotated and scaled queries of those rows. `narrow`, `coded`: the pools' second type of blocks,
+    and the rows that are rounded to it, as in `append`.
     """
 
     cos: Tensor
@@ -71,6 +73,8 @@ class Rows:
     context_of_row: Tensor
     wanted: Tensor | None = None
     queries: Tensor | None = None
+    narrow: Narrow | None = None
+    coded: Tensor | None = None
 
 
 class DecoderLayers:
@@ -99,6 +103,7 @@ class DecoderLayers:
         KernelInputError; then nothing was stored.
         """
         self._check_pools(k_pools, v_pools)
+        require_narrow(k_pools[0], rows.narrow)
         self._check_rows(x, rows)
         lib = library("decoder_layers", native.declare, backend)
         if lib is None or not len(x):
@@ -134,6 +139,8 @@ class DecoderLayers:
         require(rows.tables, "tables", (None, None), torch.int32)
         require(rows.seq_of_row, "seq_of_row", (count,), torch.int32)
         require(rows.context_of_row, "context_of_row", (count,), torch.int32)
+        if rows.coded is not None:
+            require(rows.coded, "coded", (count,), torch.bool)
         if rows.wanted is not None:
             require(rows.wanted, "wanted", (None,), torch.int64)
             if (

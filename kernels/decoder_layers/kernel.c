@@ -26,6 +26,7 @@ typedef struct {
     Attention attention; /* rows, tables and threads; its pointers q, pools, out are set here */
     float eps;
     float *queries; /* [layers, wanted_rows or rows, heads * head_dim], written; NULL: not wanted */
+    const uint8_t *coded; /* [rows]: as hs_append_mixed has it; NULL: none */
 } Call;
 
 /* One block of memory, cut in parts; room for as many rows as there are or come out (a row may be
@@ -122,6 +123,12 @@ static int project(const Call *c, int64_t i, const float *x, const Buffers *b)
         const int64_t group = a->heads / a->kv_heads;
         equalise(b->q_turned, layer->key_scale, a->rows, a->heads, group, a->head_dim, 0);
         equalise(b->k_turned, layer->key_scale, a->rows, a->kv_heads, 1, a->head_dim, 1);
+    }
+    if (a->wide_blocks < a->num_blocks) {
+        Attention to = *a;
+        to.k_pool = c->k_pools[i];
+        to.v_pool = c->v_pools[i];
+        return hs_append_mixed(&to, b->k_turned, b->v, c->slots, c->coded) == -1 ? 0 : -1;
     }
     hs_append(c->k_pools[i], c->v_pools[i], b->k_turned, b->v, c->slots, a->rows, a->kv_heads,
               a->block_size, a->head_dim, a->num_blocks, a->storage);

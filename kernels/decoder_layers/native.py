@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from headstart.kernels.native import KernelError, KernelInputError, threads
-from headstart.kernels.paged_attention.native import STORED, Attention
+from headstart.kernels.paged_attention.native import STORED, Attention, types_of
+from headstart.kernels.paged_attention.storage import blocks_in
 from headstart.kernels.qlinear import FORMATS, QWeight
 from headstart.kernels.qlinear.native import NativeWeight
 
@@ -46,6 +47,7 @@ class Call(ctypes.Structure):
         ("attention", Attention),
         ("eps", ctypes.c_float),
         ("queries", _VOID),
+        ("coded", _VOID),
     )
 
 
@@ -94,18 +96,20 @@ def decoder_layers(
     count, wanted = len(x), rows.wanted
     x = x.clone(memory_format=torch.contiguous_format)
     out = x if wanted is None else torch.empty((len(wanted), sizes.hidden), dtype=torch.float32)
-    num_blocks, _, block_size, _ = k_pools[0].shape
+    block_size, num_blocks = k_pools[0].shape[2], blocks_in(k_pools[0], rows.narrow)
     # Kept in names until the call returns: the kernel reads them by address.
     cos, sin, slots = rows.cos.contiguous(), rows.sin.contiguous(), rows.slots.contiguous()
     tables, seqs = rows.tables.contiguous(), rows.seq_of_row.contiguous()
     contexts = rows.context_of_row.contiguous()
     picked = None if wanted is None else wanted.contiguous()
+    coded = None if rows.coded is None else rows.coded.contiguous()
     pools = [(_VOID * len(part))(*(p.data_ptr() for p in part)) for part in (k_pools, v_pools)]
     attention = Attention(
         count, sizes.heads, sizes.kv_heads, sizes.head_dim, block_size, num_blocks,
         tables.shape[0], tables.shape[1], None, None, None, tables.data_ptr(),
         seqs.data_ptr(), contexts.data_ptr(), None,
         sizes.head_dim**-0.5, STORED[k_pools[0].dtype], threads(),
+        *types_of(k_pools[0], rows.narrow),
     )  # fmt: skip
     call = Call(
         len(table), sizes.hidden, sizes.ffn, ctypes.addressof(table),
@@ -114,6 +118,7 @@ def decoder_layers(
         None if picked is None else picked.data_ptr(), 0 if picked is None else len(picked),
         out.data_ptr(), attention, sizes.rms_eps,
         None if rows.queries is None else rows.queries.data_ptr(),
+        None if coded is None else coded.data_ptr(),
     )  # fmt: skip
     status = library.hs_decoder_layers(ctypes.addressof(call))
     if status == -2:

@@ -38,14 +38,31 @@ def decoder_layers(
         if layer.key_scale is not None:
             q = q * layer.key_scale.repeat_interleave(sizes.heads // sizes.kv_heads, dim=0)
             k = k / layer.key_scale
-        append(k_pool, v_pool, k, v, rows.slots, backend=backend)
+        append(
+            k_pool,
+            v_pool,
+            k,
+            v,
+            rows.slots,
+            narrow=rows.narrow,
+            coded=rows.coded,
+            backend=backend,
+        )
         if rows.queries is not None:
             rows.queries[i] = q if rows.wanted is None else q[rows.wanted]
         if i == len(layers) - 1 and rows.wanted is not None:
             x, q = x[rows.wanted], q[rows.wanted]
             seqs, contexts = seqs[rows.wanted], contexts[rows.wanted]
         heads = paged_attention(
-            q, k_pool, v_pool, rows.tables, seqs, contexts, scale, backend=backend
+            q,
+            k_pool,
+            v_pool,
+            rows.tables,
+            seqs,
+            contexts,
+            scale,
+            narrow=rows.narrow,
+            backend=backend,
         )
         x = x + qlinear(heads.flatten(1), layer.attn_out, backend=backend)
         normed = rms_norm(x, layer.ffn_norm, sizes.rms_eps, backend=backend)

@@ -98,6 +98,32 @@ static void find_rows(const Attention *c, const void *pool, const int32_t *table
     }
 }
 
+/* The row at a slot of a pool with blocks of two types, and its type. */
+INLINE uint8_t *row_of_two(const Attention *c, const void *pool, int64_t block, int64_t kv,
+                           int64_t offset, int32_t *storage)
+{
+    const int64_t at = kv * c->block_size + offset, narrow = block - c->wide_blocks;
+    *storage = narrow < 0 ? c->storage : c->narrow_storage;
+    const int64_t row = row_bytes(*storage, c->head_dim);
+    const int64_t stride = narrow < 0 ? c->kv_heads * c->block_size * row : c->narrow_stride;
+    return (uint8_t *)pool + (narrow < 0 ? block : narrow) * stride + at * row;
+}
+
+/* `find_rows` where blocks are of two types. */
+static void find_rows_of_two(const Attention *c, const void *pool, const int32_t *table, int64_t kv,
+                             int64_t first, int64_t tokens, float *copy, const float **rows)
+{
+    const int64_t dim = c->head_dim, width = rounded(dim), size = c->block_size;
+    for (int64_t t = 0; t < tokens; t++, copy += width) {
+        int32_t storage;
+        const uint8_t *row = row_of_two(c, pool, table[(first + t) / size], kv, (first + t) % size,
+                                        &storage);
+        rows[t] = copy;
+        if (storage == STORED_FP32 && dim == width) rows[t] = (const float *)row;
+        else row_to_floats(row, storage, dim, copy);
+    }
+}
+
 /* weights[h][0 .. tokens] = scores of heads h and g (the same head twice where one is left). */
 static void score_span(const Work *w, int64_t tokens, int64_t width, int64_t h, int64_t g)
 {
@@ -196,8 +222,13 @@ static void attend(const Attention *c, int64_t row, int64_t h0, int64_t h1, Work
     }
     for (int64_t first = 0; first < context; first += SPAN) {
         const int64_t tokens = context - first < SPAN ? context - first : SPAN;
-        find_rows(c, c->k_pool, table, kv, first, tokens, w->keys, w->key_rows);
-        find_rows(c, c->v_pool, table, kv, first, tokens, w->values, w->value_rows);
+        if (c->wide_blocks < c->num_blocks) {
+            find_rows_of_two(c, c->k_pool, table, kv, first, tokens, w->keys, w->key_rows);
+            find_rows_of_two(c, c->v_pool, table, kv, first, tokens, w->values, w->value_rows);
+        } else {
+            find_rows(c, c->k_pool, table, kv, first, tokens, w->keys, w->key_rows);
+            find_rows(c, c->v_pool, table, kv, first, tokens, w->values, w->value_rows);
+        }
         for (int64_t h = h0; h < h1; h += 2)
             take_span(w, tokens, width, h, h + 1 < h1 ? h + 1 : h);
     }
@@ -289,5 +320,40 @@ int64_t hs_append(void *k_pool, void *v_pool, const float *k, const float *v, co
             floats_to_row(k, storage, head_dim, (uint8_t *)k_pool + at);
             floats_to_row(v, storage, head_dim, (uint8_t *)v_pool + at);
         }
+    return -1;
+}
+
+/* One row to one place; `codes` and `floats` are memory of dim + 4 bytes and of dim. */
+static void append_one(const Attention *c, const void *pool, const float *from, int64_t slot,
+                       int64_t head, int coded, uint8_t *codes, float *floats)
+{
+    int32_t storage;
+    uint8_t *row = row_of_two(c, pool, slot / c->block_size, head, slot % c->block_size, &storage);
+    if (coded && storage != c->narrow_storage) { /* read as a narrow block gives it */
+        floats_to_row(from, c->narrow_storage, c->head_dim, codes);
+        row_to_floats(codes, c->narrow_storage, c->head_dim, floats);
+        from = floats;
+    }
+    floats_to_row(from, storage, c->head_dim, row);
+}
+
+/* hs_append where blocks are of two types; rows, pools and sizes are those of `c`. coded [rows]: 1:
+ * rounded to the narrow type wherever the row lies; NULL: none. -2: out of memory. */
+int64_t hs_append_mixed(const Attention *c, const float *k, const float *v, const int64_t *slots,
+                        const uint8_t *coded)
+{
+    for (int64_t row = 0; row < c->rows; row++)
+        if (slots[row] < 0 || slots[row] >= c->num_blocks * c->block_size) return row;
+    const int64_t dim = c->head_dim;
+    float *floats = malloc((size_t)(2 * dim + 1) * sizeof(float));
+    if (!floats) return -2;
+    uint8_t *codes = (uint8_t *)(floats + dim);
+    for (int64_t row = 0; row < c->rows; row++)
+        for (int64_t head = 0; head < c->kv_heads; head++, k += dim, v += dim) {
+            const int rounds = coded && coded[row];
+            append_one(c, c->k_pool, k, slots[row], head, rounds, codes, floats);
+            append_one(c, c->v_pool, v, slots[row], head, rounds, codes, floats);
+        }
+    free(floats);
     return -1;
 }

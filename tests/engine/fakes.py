@@ -213,7 +213,7 @@ class FakeRunner:
 class FakeMemory:
     """Blocks are empty, so there is nothing to copy."""
 
-    bytes_per_token = 100
+    bytes_per_token = narrow_bytes_per_token = 100
 
     def save_block(self, block: int, num_tokens: int) -> Any:
         return None

@@ -10,6 +10,7 @@ import pytest
 
 from headstart.engine.config import EngineConfig
 from headstart.engine.errors import BadSettings
+from headstart.engine.process.assemble import require_no_pooling
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,7 @@ from headstart.engine.errors import BadSettings
         ("chunk_ms", 19),
         ("chunk_ms", 2001),
         ("kv_dtype", "int3"),
+        ("kv_vision_dtype", "fp16"),
         ("kv_text_kept", 0.2),
         ("kv_text_kept", 1.1),
         ("kv_text_kept", math.nan),
@@ -47,6 +49,22 @@ def test_a_setting_out_of_range_is_named(field: str, value: Any) -> None:
     with pytest.raises(BadSettings) as caught:
         EngineConfig(**{field: value})
     assert (caught.value.field, repr(caught.value.got)) == (field, repr(value))
+
+
+def test_narrow_pictures_stand_beside_words_in_fp32() -> None:
+    """Beside another type of words they are refused; "same" goes with every type."""
+    assert EngineConfig(kv_vision_dtype="int8").kv_dtype == "fp32"
+    assert EngineConfig(kv_dtype="int8").kv_vision_dtype == "same"
+    for kv_dtype in ("fp16", "int8", "fp8"):
+        with pytest.raises(BadSettings, match="kv_vision_dtype"):
+            EngineConfig(kv_dtype=kv_dtype, kv_vision_dtype="int8")
+
+
+def test_a_packaged_model_has_no_pictures_to_store_narrower() -> None:
+    """Its pictures are notes in words: refused by name, like other settings of pictures' tokens."""
+    require_no_pooling(EngineConfig())
+    with pytest.raises(BadSettings, match="notes on its pictures, which are words"):
+        require_no_pooling(EngineConfig(kv_vision_dtype="int8"))
 
 
 def test_the_defaults_are_in_range_and_use_the_cores_we_have() -> None:

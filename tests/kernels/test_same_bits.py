@@ -20,6 +20,7 @@ from tests.kernels.compiled import LEVELS
 from tests.kernels.decoder_layers.model import SIZES, layers, run, step
 from tests.kernels.paged_attention.pools import filled
 from tests.kernels.paged_attention.test_native import ALL, attend, rows_of
+from tests.kernels.paged_attention.test_two_types import CODES, case
 from tests.kernels.qlinear.blocks import KINDS, random_blocks
 from tests.kernels.whisper_layers.test_whisper_layers import batch_of, copies, decoder, encoder
 
@@ -103,6 +104,17 @@ def test_paged_attention(shape: object) -> None:
     pools, rows = filled(shape), rows_of(shape)  # type: ignore[arg-type]
     want = attend(pools, rows, "scalar")
     assert all(torch.equal(attend(pools, rows, name), want) for name in LEVELS)
+
+
+@pytest.mark.parametrize("code", CODES, ids=str)
+def test_paged_attention_over_two_types(code: torch.dtype) -> None:
+    """What is stored in blocks of both types, and what is read."""
+    results = []
+    for name in LEVELS:
+        at = case(104, code)
+        at.fill(name)
+        results.append((at.attend(name), at.k_pool.view(torch.int8), at.v_pool.view(torch.int8)))
+    assert all(torch.equal(a, b) for got in results for a, b in zip(got, results[0], strict=True))
 
 
 def test_element_wise() -> None:

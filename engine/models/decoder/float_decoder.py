@@ -20,7 +20,7 @@ from headstart.engine.decoder.layers import Linear, RmsNorm, compute_dtype, rota
 from headstart.engine.decoder.rotary import Rotary
 from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.models.checkpoint.tensors import Tensors
-from headstart.kernels.paged_attention.storage import gather, store
+from headstart.kernels.paged_attention.storage import Narrow, gather, store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,9 +113,10 @@ class TorchDecoder:
             q, k = q * scale.repeat_interleave(q.shape[1] // k.shape[1], dim=0), k / scale
             if batch.queries is not None:
                 batch.queries[i] = q[batch.wanted]
-            store(cache.k_pools[i], k, batch.slots)
-            store(cache.v_pools[i], v, batch.slots)
-            x = x + layer.out(_attend(q, cache.k_pools[i], cache.v_pools[i], streams))
+            pools = cache.k_pools[i], cache.v_pools[i]
+            for pool, heads in zip(pools, (k, v), strict=True):
+                store(pool, heads, batch.slots, cache.narrow, batch.coded)
+            x = x + layer.out(_attend(q, pools, cache.narrow, streams))
             normed = layer.ffn_norm(x)
             x = x + layer.down(F.silu(layer.gate(normed)) * layer.up(normed))
         return self.weights.head(self.weights.norm(x[batch.wanted]))
@@ -152,14 +153,16 @@ def _streams(batch: Batch) -> list[_Rows]:
     return out
 
 
-def _attend(q: Tensor, k_pool: Tensor, v_pool: Tensor, streams: Sequence[_Rows]) -> Tensor:
+def _attend(
+    q: Tensor, pools: tuple[Tensor, Tensor], narrow: Narrow | None, streams: Sequence[_Rows]
+) -> Tensor:
     """[rows, heads, head_dim] -> [rows, heads * head_dim]."""
     out = torch.empty_like(q)
-    block_size = k_pool.shape[2]
+    block_size = pools[0].shape[2]
     for stream in streams:
         length = stream.longest
         blocks = stream.blocks[: -(-length // block_size)]
-        k, v = (gather(pool, blocks, length).to(q.dtype) for pool in (k_pool, v_pool))
+        k, v = (gather(pool, blocks, length, narrow).to(q.dtype) for pool in pools)
         seen = torch.arange(length) < stream.contexts[:, None]
         heads = F.scaled_dot_product_attention(
             q[stream.rows].transpose(0, 1)[None],

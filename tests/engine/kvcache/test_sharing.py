@@ -44,7 +44,7 @@ class Sharing(RuleBasedStateMachine):
         self.host = HostMemory(self, self.pool, HOST_TOKENS * self.bytes_per_token)
 
     # The pool's memory, as `headstart.engine.kvcache.offload` wants it.
-    bytes_per_token = 7
+    bytes_per_token = narrow_bytes_per_token = 7
 
     def save_block(self, block: int, num_tokens: int) -> Any:
         return self.slots[block * SIZE : block * SIZE + num_tokens]

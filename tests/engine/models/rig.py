@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine.device.storage import DeviceKvCache
-from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.mixed_storage import MixedKvCache
 from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.perception.interface import StreamModel
@@ -27,15 +28,21 @@ class Rig:
         dtype: torch.dtype,
         blocks: int = 512,
         kv_dtype: str | None = None,
+        vision_dtype: str | None = None,
         *,
         on_device: bool = False,
     ) -> None:
-        """`on_device`: for a decoder of `engine.device`, on the CPU."""
+        """`vision_dtype`: of pictures, in blocks of a second type. `on_device`: for a decoder of
+        `engine.device`, on the CPU."""
         self.model: StreamModel = model
         spec = model.spec.decoder
         names = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16"}
         per_block = BLOCK * 2 * spec.layers * spec.kv_width * dtype.itemsize
-        new = partial(DeviceKvCache, device=torch.device("cpu")) if on_device else KvCache
+        new: Callable[..., KvCache] = KvCache
+        if on_device:
+            new = partial(DeviceKvCache, device=torch.device("cpu"))
+        elif vision_dtype is not None:
+            new = partial(MixedKvCache, narrow_dtype=vision_dtype)
         self.cache: KvCache = new(
             layers=spec.layers,
             kv_heads=spec.kv_heads,
@@ -45,7 +52,7 @@ class Rig:
             kv_dtype=kv_dtype or names[dtype],
         )
         self.cache.fill(float("nan"))  # shows reads of unwritten slots
-        self.pool = BlockPool(self.cache.num_blocks, BLOCK)
+        self.pool = self.cache.new_pool(0.0, shares=True)
         self.runner = Runner(model.decoder, self.cache)
 
     def stream(self, name: str = "s", limit: int = 2000) -> Stream:

@@ -288,6 +288,25 @@ def test_frames_become_fewer_tokens(served: Served, way: str, budget: int, token
     assert finished.usage.input_image == (tokens + delimiters) + (25 + delimiters) + tokens
 
 
+def test_pictures_take_fewer_bytes_of_k_and_v(served: Served) -> None:
+    """In int8 beside words in fp32: five or six of the picture's blocks are narrow, the turn's
+    report counts their bytes, and another session takes them over and answers the same."""
+    engine, events = start(served, "closed", weights="int8", kv_vision_dtype="int8", block_size=4)
+    engine.receive(api.Open("same", "Be brief."))
+    for name in ("s", "same"):
+        item = api.Item("u1", api.Role.USER, (large(), api.Text("Hi")))
+        engine.receive(api.AddItem(name, item, None))
+        engine.receive(api.Respond(name, generation=1, item_id="a", sampling=GREEDY))
+        run(engine)
+    first, same = (event for event in events if isinstance(event, api.Finished))
+    assert first.reason is not api.FinishReason.FAILED
+    narrow = 1 - 5 / 16  # heads of 16 numbers: 20 bytes for 64
+    saved = first.kv.tokens - first.kv.bytes / first.kv.bytes_per_token
+    assert saved in (20 * narrow, 24 * narrow)
+    assert same.kv.adopted > 25
+    assert (same.text, same.kv.bytes) == (first.text, first.kv.bytes)
+
+
 def test_the_gateway_is_told_what_a_frame_can_be_pooled_to(served: Served) -> None:
     """Under load it asks for so few tokens; not where frames are as few already, or are not pooled
     at all."""

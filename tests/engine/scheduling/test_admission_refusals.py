@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from headstart.engine.errors import NoRoom
 from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.mixed_pool import MixedBlockPool
 from headstart.engine.kvcache.offload import HostMemory
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import NS_PER_S, AdmissionController, AdmissionRules
 from tests.engine.fakes import FakeMemory
@@ -97,3 +100,50 @@ def test_what_cannot_be_had_from_the_idle_is_not_promised(host_blocks: int, shar
     pool.allocate(pool.free_blocks - 2)  # one less than the newcomer needs
     with pytest.raises(NoRoom):
         room.admit(guest("new", pool, 40), users, later_ns)
+
+
+def show(one: Guest, parts: int) -> None:
+    """So many parts of a picture behind what the stream has."""
+    places = [MediaPosition(MediaKind.IMAGE, row=i) for i in range(parts)]
+    one.stream.append(one.stream.soft.intern(np.ones((parts, 2), np.float32), places))
+
+
+def test_pictures_are_counted_in_slabs_of_their_own() -> None:
+    """Of seven slabs of two wide or five narrow blocks a picture of 52 parts takes three. One of
+    eighty would take four more and is refused; one that fits into the begun slab is not."""
+    pool, memory = MixedBlockPool(7, (2, 5), SIZE), FakeMemory()
+    room = AdmissionController(pool, HostMemory(memory, pool, 10_000), RULES)
+    guests = [guest(name, pool, 10 * i) for i, name in enumerate(("first", "small", "large"))]
+    first, small, large = guests
+    for one, parts in ((first, 52), (small, 8), (large, 80)):
+        room.admit(one, [], 0)
+        show(one, parts)
+    compute(first.stream)
+    assert pool.free_blocks == 14 - 2 * 3 - 1  # thirteen narrow blocks, one wide
+    wants = [(large, large.stream), (small, small.stream)]
+    assert list(room.refuse(wants, guests, 0)) == [large.stream]
+    compute(small.stream)
+    assert pool.free_blocks == 14 - 2 * 3 - 2
+
+
+def test_idle_pictures_make_room_for_words() -> None:
+    """An idle session's narrow blocks go to host memory, and their slabs to words. Without slabs
+    for them they do not come back, and are to be computed again."""
+    pool, memory = MixedBlockPool(4, (2, 5), SIZE), FakeMemory()
+    room = AdmissionController(pool, HostMemory(memory, pool, 100_000), RULES)
+    idle, speaker = guest("idle", pool), guest("speaker", pool, 10)
+    room.admit(idle, [], 0)
+    show(idle, 40)
+    compute(idle.stream)
+    idle.at_rest = True
+    assert pool.free_blocks == 3
+    later_ns = 10 * NS_PER_S
+    room.admit(speaker, [idle], later_ns)
+    speaker.stream.append([*range(20, 36)])
+    users = [idle, speaker]
+    assert room.refuse([(speaker, speaker.stream)], users, later_ns) == {}
+    assert idle.stream.offload_slot.num_blocks == 2 * 2 + 1
+    assert pool.free_blocks == 8
+    compute(speaker.stream)
+    room.restore(idle, users, later_ns)
+    assert (room.dropped, idle.stream.kv_len) == (1, 0)

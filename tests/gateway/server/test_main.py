@@ -217,6 +217,9 @@ def test_the_engine_is_told_how_to_keep_k_and_v() -> None:
     for flags, kept in (({}, "fp32"), ({"kv_dtype": "int8"}, "int8")):
         argv = engine_argv(load(flags=flags), "ipc:///x")
         assert argv[argv.index("--kv-dtype") + 1] == kept
+    for flags, kept in (({}, "same"), ({"kv_vision_dtype": "fp8"}, "fp8")):
+        argv = engine_argv(load(flags=flags), "ipc:///x")
+        assert argv[argv.index("--kv-vision-dtype") + 1] == kept
 
 
 def test_the_engine_is_told_what_decodes() -> None:

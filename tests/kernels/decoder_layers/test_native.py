@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 from headstart.kernels.decoder_layers import DecoderLayers
 from headstart.kernels.decoder_layers.reference import decoder_layers
 from headstart.kernels.native import KernelInputError
+from headstart.kernels.paged_attention.storage import Narrow
 from tests.kernels.compiled import LEVELS
 from tests.kernels.decoder_layers.model import SIZES, layers, run, step
 
@@ -33,6 +35,35 @@ def test_equals_the_operations_bit_for_bit(
     picked = None if wanted is None else torch.tensor(wanted, dtype=torch.int64)
     at = step(dtype=dtype, wanted=picked)
     got, pools = run(model, at, backend)
+    k_pools, v_pools = ([pool.clone() for pool in part] for part in (at.k_pools, at.v_pools))
+    want = decoder_layers(model.layers, SIZES, at.x, at.rows, k_pools, v_pools, backend)
+    assert torch.equal(got, want)
+    raw = [[pool.view(torch.uint8) for pool in part] for part in (pools, k_pools + v_pools)]
+    assert all(torch.equal(a, b) for a, b in zip(*raw, strict=True))
+
+
+@pytest.mark.parametrize("backend", LEVELS)
+def test_blocks_of_two_types_equal_the_operations(backend: str) -> None:
+    """Some blocks narrow, some rows rounded: the bits of the operations, and those of wide blocks
+    only with the same rows rounded."""
+    model, at = DecoderLayers(layers(), SIZES), step()
+    narrow = Narrow.beside(torch.float32, torch.int8, SIZES.head_dim)
+    assert (narrow.wide_in_slab, narrow.narrow_in_slab) == (5, 16)
+    coded = torch.tensor([True, True, False, True, False, True, True])
+    # Room for a slab more; sequence 1's only block is the first narrow one of the third slab, and
+    # the block with the last row of sequence 0 is beside it.
+    more = [
+        [F.pad(pool, (0, 0) * 3 + (0, 3)) for pool in part] for part in (at.k_pools, at.v_pools)
+    ]
+    wide = replace(at.rows, narrow=narrow, coded=coded | (at.rows.seq_of_row == 1))
+    at = replace(at, rows=wide, k_pools=more[0], v_pools=more[1])
+    alone, _ = run(model, at, backend)
+    tables, slots = wide.tables.clone(), wide.slots.clone()
+    tables[1, 0] = 15 + 2 * 16
+    slots[4:] = (15 + 2 * 16) * 4 + torch.arange(3)
+    at = replace(at, rows=replace(wide, tables=tables, slots=slots))
+    got, pools = run(model, at, backend)
+    assert torch.equal(got, alone)
     k_pools, v_pools = ([pool.clone() for pool in part] for part in (at.k_pools, at.v_pools))
     want = decoder_layers(model.layers, SIZES, at.x, at.rows, k_pools, v_pools, backend)
     assert torch.equal(got, want)
