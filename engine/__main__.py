@@ -321,9 +321,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
     batch = "sessions whose audio shares one recogniser pass"
     parser.add_argument("--heard-together", type=int, default=1, help=batch)
-    heard = "where the recogniser runs: in a thread beside the decoder's steps, or within them"
+    heard = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "
+    heard += "auto: beside if a GPU decodes"
     threads = ("beside", "within")
-    parser.add_argument("--recognition", default="within", choices=threads, help=heard)
+    parser.add_argument("--recognition", default="auto", choices=("auto", *threads), help=heard)
     budget = "tokens that the decoder takes per step"
     parser.add_argument("--token-budget", type=int, default=64, help=budget)
     target = "duration to keep steps near, by fewer tokens than the budget; 0: none"

@@ -104,10 +104,12 @@ def loading_of(config: EngineConfig) -> Loading:
     if form in ("auto", "dummy"):
         form = "bf16" if place or default_backend() == "reference" else "int8"
     build = in_int8 if form == "int8" else in_torch
+    int8_encoders = config.encoder_weights == "int8" and form != "fp32"
     return Loading(
         dtype=torch.float32 if form == "fp32" else torch.bfloat16,
         build=build if place is None else OnDevice(place, form == "int8"),
-        int8_encoders=config.encoder_weights == "int8" and form != "fp32",
+        int8_encoders=int8_encoders,
+        encoders=None if int8_encoders else place,  # those run on the CPU's kernels alone
     )
 
 

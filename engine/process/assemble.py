@@ -21,6 +21,7 @@ from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.device.choice import Found, choose
+from headstart.engine.device.decoder import DeviceDecoder
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer, Thinning, View
@@ -237,14 +238,19 @@ def _parts(
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
-        recognition_worker=recognition_worker(recognizer, config),
+        recognition_worker=recognition_worker(recognizer, config, model.decoder),
     )
 
 
-def recognition_worker(recognizer: SpeechRecognizer, config: EngineConfig) -> WorkerThread | None:
-    """The recogniser's thread, if the settings want one. Not for a recogniser whose results are
-    embeddings: it puts them into its session's stream, which belongs to the steps."""
-    wanted = config.recognition == "beside" and isinstance(recognizer, WhisperRecognizer)
+def recognition_worker(
+    recognizer: SpeechRecognizer, config: EngineConfig, decoder: object = None
+) -> WorkerThread | None:
+    """The recogniser's thread, if the settings want one; on "auto" if `decoder` is on a GPU. Not
+    for a recogniser whose results are embeddings: it puts them into its session's stream, which
+    belongs to the steps."""
+    on_gpu = isinstance(decoder, DeviceDecoder) and decoder.place.is_gpu
+    beside = on_gpu if config.recognition == "auto" else config.recognition == "beside"
+    wanted = beside and isinstance(recognizer, WhisperRecognizer)
     return WorkerThread("recogniser") if wanted else None
 
 

@@ -41,6 +41,7 @@ from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.picture_sizes import frame_size, still_size
 from headstart.engine.models.perception.samples import encode_samples
 from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
+from headstart.engine.models.placed import placed
 from headstart.engine.models.pooled import pooled, pooled_frame
 from headstart.engine.models.source import ModelSource, loading_of, vision_settings
 from headstart.engine.process.assemble import recognition_worker, thinning_of
@@ -148,10 +149,10 @@ def loaded(
     pictures: bool = True,
     sounds: bool = True,
 ) -> StreamModel:
-    """The model, its encoders in int8 if `how` says so: calibrated on samples of what it has
-    weights for."""
+    """The model, its encoders where `how` says, and in int8 if it says so: calibrated on samples of
+    what it has weights for."""
     if not how.int8_encoders:
-        return source.load(how)
+        return placed(source.load(how), how.encoders)
     with int8_projections() as made:
         model = source.load(how)
     report("calibration", 0, 0)
@@ -260,7 +261,7 @@ def _parts(
         ),
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
-        recognition_worker=recognition_worker(recognizer, config),
+        recognition_worker=recognition_worker(recognizer, config, model.decoder),
     )
 
 
