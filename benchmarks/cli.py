@@ -566,14 +566,23 @@ def dashboard_page(
 @app.command()
 def gpu(
     dry_run: bool = typer.Option(False, "--dry-run", help="print what would run; needs no GPU"),
+    device: str = typer.Option("cuda", help="cuda, cuda:N, or cpu to try the command out"),
+    model: str = typer.Option(
+        "", help="kernels, small, 3b, 7b, qwen2-vl-7b, tiny, tiny-packed; default: the first five"
+    ),
+    sessions: str = typer.Option("1,8,32", help="numbers of live sessions"),
+    seconds: float = typer.Option(6.0, help="of each number of sessions"),
+    limit_s: float = typer.Option(480.0, help="of all together"),
+    out: Path | None = typer.Option(None, help="file with all that is known after each stage"),
     as_json: bool = Json,
 ) -> None:
-    """The Triton kernels on a GPU: correctness, then time beside torch and the roofline."""
-    from headstart.benchmarks import gpu as benchmark
+    """A GPU: the Triton kernels, right and then fast, and engines with live sessions."""
+    from headstart.benchmarks.gpu import command
 
     try:
-        code = benchmark.run(dry_run=dry_run, as_json=as_json)
-    except benchmark.NoGpuError as error:
+        options = command.options_of(device, model, sessions, seconds, limit_s, out)
+        code = (command.show if dry_run else command.measure)(options, as_json)
+    except (command.NoGpuError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
     raise typer.Exit(code)
 

@@ -21,7 +21,7 @@ from headstart.engine.models.checkpoint.words import SETTINGS, TOKENIZER, Words,
 from headstart.engine.models.decoder.choice import in_int8, in_torch
 from headstart.engine.models.families import Loading, load, vision_folder
 from headstart.engine.models.perception.interface import StreamModel
-from headstart.engine.models.sizes import SIZES, omni_config, sized_omni
+from headstart.engine.models.sizes import QWEN2_VL, SIZES, config_of, sized
 from headstart.kernels.native import default_backend
 
 EXPECTED = f"config.json, *.safetensors, {TOKENIZER} and {SETTINGS}"
@@ -129,13 +129,13 @@ def _sized_like(folder: Path) -> ModelSource:
 
 
 def _published(size: str) -> ModelSource:
-    text = omni_config(size).part("text_config")
+    text = config_of(size).part("text_config")
 
     def on(how: Loading, tensors: Tensors) -> StreamModel:
         held = how.part(tensors)
-        return sized_omni(size, held, how.build, answer_opening=how.answer_opening)
+        return sized(size, held, how.build, answer_opening=how.answer_opening)
 
-    name = f"qwen2_5_omni-{size}-dummy"
+    name = f"{size}-dummy" if size == QWEN2_VL else f"qwen2_5_omni-{size}-dummy"
     return _random(name, lambda: stand_in(text.integer("vocab_size")), on)
 
 
