@@ -66,7 +66,7 @@ class Person:
         self.endpoint_ns = 0
         self.heard_first = True
         whole = round(SPEECH_S * 1000 / CHUNK_MS)
-        self.first_chunks = max(1, whole - number * whole // count)
+        self.first_chunks = max(1, whole - (2 * number + 1) * whole // (2 * count))
 
     def next_turn(self, at_ns: int, sound: Sequence[bytes], pictures: Sequence[api.Image]) -> Turn:
         """The commands of the turn that begins at `at_ns`, with their due times."""
@@ -221,7 +221,7 @@ class Room:
             "turns": tally.turns,
             "answered": len(tally.first_token_ms),
             "chunks": len(tally.chunk_ms),
-            "busy_share": round(tally.busy_s / seconds, 3),
+            "busy_share": round(min(tally.busy_s / seconds, 1.0), 3),
             "late_ms_max": round(tally.late_ms, 1),
             "failed": tally.failed,
             "failures": tally.failures,

@@ -23,6 +23,8 @@ from headstart.engine import api
 from headstart.engine.errors import EngineError
 
 WARM_UP_S = 2.0
+FEW = 4  # sessions whose turns are so rare that they are given twice the time
+LEAST_DOUBLED = 8
 FIRST_TOKEN_MS = {1: 40.0, 32: 100.0}
 """The targets, by sessions; for other counts that of the next larger one."""
 MOST_FIRST_TOKEN_MS = 100.0
@@ -37,9 +39,9 @@ def target_ms(sessions: int) -> float:
 def measure(
     name: str, device: str, levels: list[int], seconds: float, until_s: float, lines: Lines
 ) -> bool:
-    """Measure the model at each of `levels`, and then at twice as many as long as it keeps up and
-    there is time. Whether all of `levels` were reached and had no failure. Writes a line for each.
-    """
+    """Measure the model at each of `levels`, and then, from `LEAST_DOUBLED` on, at twice as many as
+    long as it keeps up and there is time. Whether all of `levels` were reached and had no failure.
+    Writes a line for each."""
     events: list[api.Event] = []
     try:
         found = loaded(MODELS[name], device, events.append)
@@ -59,13 +61,14 @@ def measure(
     while wanted:
         sessions = wanted.pop(0)
         row: dict[str, Any] = {"model": name, "sessions": sessions}
-        if time.monotonic() + WARM_UP_S + seconds + DRAIN_S > until_s:
+        for_s = seconds * 2 if sessions < FEW else seconds
+        if time.monotonic() + WARM_UP_S + for_s + DRAIN_S > until_s:
             if sessions in levels:
                 lines.add({**row, "error": "not reached"})
                 complete = False
             continue
         try:
-            row |= Room(engine, events, sessions).run(WARM_UP_S, seconds)
+            row |= Room(engine, events, sessions).run(WARM_UP_S, for_s)
         except (EngineError, RuntimeError) as error:  # of the driver, or out of memory
             lines.add({**row, "error": f"{type(error).__name__}: {str(error)[-400:]}"})
             return False
@@ -73,7 +76,7 @@ def measure(
         lines.add(row)
         complete = complete and not row["failed"] and row["answered"] > 0
         last = max(last, sessions)
-        if not wanted and row["in_time"]:
+        if not wanted and row["in_time"] and last >= LEAST_DOUBLED:
             wanted.append(2 * last)
     engine.close()
     return complete
