@@ -38,9 +38,10 @@ COMPILERS = ("g++", "clang++", "c++")
 
 
 def run(*, as_json: bool) -> None:
-    """Measure and report."""
+    """Measure and report. Ends the process with a message where there is no compiler."""
     compiler = next(filter(None, map(shutil.which, COMPILERS)), None)
-    assert compiler is not None, "torch.compile needs a C++ compiler, such as g++"
+    if compiler is None:
+        raise SystemExit("torch.compile needs a C++ compiler: install g++")
     found: dict[str, Any] = {
         "vision_fp32": _vision(torch.float32),
         "whisper": _whisper(),

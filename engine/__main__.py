@@ -147,7 +147,7 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
         encoded_together=arguments.encoded_together,
         encoder_target_ms=arguments.encoder_target_ms,
         encoder_url=arguments.encoder_url,
-        encoder_keys=arguments.encoder_keys or arguments.keys,
+        encoder_keys=arguments.encoder_keys,
         encoder_limit_s=arguments.encoder_limit_s,
         packed_cache_bytes=arguments.packed_cache_mib * MIB,
         prefix_sharing=not arguments.no_prefix_sharing,
@@ -255,7 +255,7 @@ def _arguments() -> argparse.Namespace:
     role.add_argument("--serve-encoder", metavar="ADDRESS", help=encoder)
     elsewhere = "address of an encoder process, which encodes a model directory's pictures"
     parser.add_argument("--encoder-url", metavar="ADDRESS", help=elsewhere)
-    its_keys = "folder of CURVE keys for the encoder process; default: --keys"
+    its_keys = "folder of CURVE keys for the encoder process; needed beyond this machine"
     parser.add_argument("--encoder-keys", type=Path, help=its_keys)
     longest = "seconds that the encoder process may take for a picture"
     parser.add_argument("--encoder-limit-s", type=float, default=60.0, help=longest)

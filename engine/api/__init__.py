@@ -16,6 +16,8 @@ Never: imports anything of the engine or the gateway.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
 from headstart.engine.api.commands import (
@@ -179,6 +181,7 @@ __all__ = [
     "picture_bytes",
 ]
 
+_Message = TypeVar("_Message")
 _encoder = msgspec.msgpack.Encoder()
 _command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
 _event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
@@ -191,9 +194,17 @@ def encode(message: Command | Event) -> bytes:
 
 def decode_command(data: bytes) -> Command:
     """Decode what a gateway sent. Raises `msgspec.ValidationError` or `DecodeError`."""
-    return _command_decoder.decode(data)
+    return _decoded(_command_decoder, data)
 
 
 def decode_event(data: bytes) -> Event:
     """Decode what an engine sent. Raises `msgspec.ValidationError` or `DecodeError`."""
-    return _event_decoder.decode(data)
+    return _decoded(_event_decoder, data)
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_Message], data: bytes) -> _Message:
+    """msgspec has other errors for text that is no UTF-8, and for what nests without end."""
+    try:
+        return decoder.decode(data)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error

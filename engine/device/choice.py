@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import shutil
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from headstart.engine.config import EngineConfig
 from headstart.engine.device.place import Place, on_cpu, on_gpu
 from headstart.engine.errors import BadSettings, NoDevice
 from headstart.kernels.native import COMPILERS
+
+log = logging.getLogger("headstart.engine")
 
 # bf16 in matrix units. An AMD chip of torch's ROCm builds has them too, and reports 9 and more.
 LEAST_CAPABILITY = (8, 0)
@@ -31,17 +34,26 @@ class Found:
 
     @classmethod
     def here(cls) -> Found:
-        there = torch.cuda.is_available()
         return cls(
             torch=torch.__version__,
             built_for_gpu=bool(torch.version.cuda or torch.version.hip),
-            gpus=[
-                (torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i))
-                for i in range(torch.cuda.device_count() if there else 0)
-            ],
+            gpus=_gpus(),
             triton=importlib.util.find_spec("triton") is not None,
             compiler=bool(os.environ.get("CC")) or any(map(shutil.which, COMPILERS)),
         )
+
+
+def _gpus() -> list[tuple[str, tuple[int, int]]]:
+    """None where CUDA does not start: a GPU that another process has for itself, perhaps."""
+    try:
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return [
+            (torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i))
+            for i in range(count)
+        ]
+    except RuntimeError as error:
+        log.warning("the GPUs of this machine cannot be used: %s", error)
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +64,14 @@ class Choice:
     reason: str
 
 
+_AS_ASKED = Choice("cpu", "as asked")
+
+
 def choose(device: str, found: Found) -> Choice:
     """For the setting `device`: auto, cpu, cuda or cuda:N. Raises `NoDevice` naming what is missing
     for a GPU that is asked for."""
     if device == "cpu":
-        return Choice("cpu", "as asked")
+        return _AS_ASKED
     if device == "auto":
         lack = lacking(0, found)
         if lack is not None:
@@ -69,6 +84,12 @@ def choose(device: str, found: Found) -> Choice:
     if lack is not None:
         raise NoDevice(f"cuda:{index}", *lack)
     return Choice(f"cuda:{index}", f"{found.gpus[index][0]}, as asked")
+
+
+def device_of(config: EngineConfig) -> Choice:
+    """The device of these settings, on this machine. Asked for the CPU, it touches no GPU: that
+    takes time, and memory there. Raises `NoDevice`."""
+    return _AS_ASKED if config.device == "cpu" else choose(config.device, Found.here())
 
 
 def lacking(index: int, found: Found) -> tuple[str, str] | None:
@@ -104,7 +125,7 @@ def lacking(index: int, found: Found) -> tuple[str, str] | None:
 def place_of(config: EngineConfig) -> Place | None:
     """Where the decoder of these settings runs; None: on the CPU, on the C kernels or torch. Raises
     `NoDevice`, or `BadSettings` for a backend of the CPU beside a GPU."""
-    name = choose(config.device, Found.here()).name
+    name = device_of(config).name
     if name == "cpu":
         return on_cpu() if config.backend == "device" else None
     if config.backend not in ("auto", "device"):

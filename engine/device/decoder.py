@@ -61,6 +61,10 @@ class DeviceDecoder:
         """Store K/V of all rows in `cache`; returns logits [len(wanted), vocab_size] on the host,
         in fp32 or fp64. `batch` is on the host."""
         assert isinstance(cache, DeviceKvCache)
+        with self.place.current():
+            return self._forward(batch, cache)
+
+    def _forward(self, batch: Batch, cache: DeviceKvCache) -> Tensor:
         step = HostStep.of(batch)
         recorded = self._steps(cache)
         if recorded.takes(step) and batch.queries is None and not len(batch.soft_rows):

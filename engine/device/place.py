@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -31,6 +32,11 @@ class Place:
     @property
     def is_gpu(self) -> bool:
         return self.device.type == "cuda"
+
+    def current(self) -> AbstractContextManager[object]:
+        """Within it this is the current device: where Triton launches and CUDA graphs record,
+        wherever the tensors are."""
+        return torch.cuda.device(self.device) if self.is_gpu else nullcontext()
 
     def free_bytes(self) -> int:
         """Memory that is free on the GPU."""

@@ -13,7 +13,7 @@ from headstart.engine.chat.render import Modality
 from headstart.engine.decoder.decoder import Forward
 from headstart.engine.encoders.client import EncoderClient, UnitOfPictures
 from headstart.engine.encoders.errors import EncoderFailed
-from headstart.engine.encoders.messages import MAX_UNITS
+from headstart.engine.encoders.messages import MAX_UNITS, Picture
 from headstart.engine.kvcache.positions import MediaPosition, PositionRule
 from headstart.engine.models.perception.interface import (
     AudioOut,
@@ -85,6 +85,7 @@ class VisionElsewhere:
             if pictures is None or len(pictures) != 1 or not pictures[0].rows:
                 raise EncoderFailed("it did not answer with one unit of a frame")
             (picture,) = pictures
+            self._require_width(picture)
             found.append(
                 VisionUnit(picture.vectors, picture.rows, picture.columns, frames[0].time_s)
             )
@@ -98,7 +99,17 @@ class VisionElsewhere:
         if pictures is None:
             self._has_stills = False
             return None
+        if not pictures:
+            raise EncoderFailed("it answered with no embeddings")
+        for each in pictures:
+            self._require_width(each)
         return torch.cat([each.vectors for each in pictures])
+
+    def _require_width(self, picture: Picture) -> None:
+        """Embeddings of another width would end the step of all sessions."""
+        width, expected = picture.vectors.shape[1], self.spec.decoder.hidden
+        if width != expected:
+            raise EncoderFailed(f"expected embeddings of {expected} numbers, got {width}")
 
     def clip_closing(self) -> Tensor:
         return self.base.clip_closing()

@@ -30,8 +30,10 @@ VERSION = 1
 """Raised with each change of what is sent, or of what is computed of it."""
 
 MAX_SIDE_PX = 1 << 15
-MAX_PIXELS_BYTES = 192 << 20  # of a message: a tenth of a gigapixel is no camera's
+MAX_PIXELS_BYTES = 192 << 20  # of a picture: 67 megapixels are no camera's
 MAX_UNITS = 64  # of a message
+MAX_FRAMES = 16
+"""Pictures of one unit: no family has more than two."""
 
 
 class BadMessage(Exception):
@@ -129,8 +131,12 @@ def read_request(frames: Sequence[Any]) -> tuple[Request, list[npt.NDArray[np.ui
     if isinstance(request, Cancel):
         return request, []
     sizes = [size for unit in request.units for size in unit.sizes]
-    if not 1 <= len(request.units) <= MAX_UNITS or not all(u.sizes for u in request.units):
-        raise BadMessage(f"expected 1 to {MAX_UNITS} units of pictures")
+    frames_of = [len(unit.sizes) for unit in request.units]
+    if not 1 <= len(frames_of) <= MAX_UNITS or not all(1 <= n <= MAX_FRAMES for n in frames_of):
+        raise BadMessage(
+            f"expected 1 to {MAX_UNITS} units of 1 to {MAX_FRAMES} pictures, "
+            f"got {len(frames_of)} of up to {max(frames_of, default=0)}"
+        )
     for size in sizes:
         if not (1 <= size.height <= MAX_SIDE_PX and 1 <= size.width <= MAX_SIDE_PX):
             raise BadMessage(f"expected sides of 1 to {MAX_SIDE_PX}, got {size}")
@@ -185,7 +191,8 @@ def _decoded(decoder: msgspec.msgpack.Decoder[Any], frames: Sequence[Any]) -> An
         raise BadMessage("expected a header, got nothing")
     try:
         return decoder.decode(frames[0])
-    except msgspec.DecodeError as error:
+    # Text that is no UTF-8, and fields that nest without end, are no `DecodeError` of msgspec's.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadMessage(str(error)) from error
 
 

@@ -7,8 +7,9 @@
 
 - Results are kept by content, model-wide, but shared within a share domain only
   (`headstart.engine.api.Open`). So a picture that two engines show costs one encode.
-- Bounds: `limit` pictures of each engine wait, and `MAX_WAITING_BYTES` of pixels in all; beyond
-  these a request fails with `encoder_busy`. A reply to an engine that does not read is dropped.
+- Bounds: `limit` pictures of each engine wait, `MAX_WAITING_BYTES` of pixels in all, and
+  `MAX_REQUESTS` requests; beyond these a request fails with `encoder_busy`. A reply to an engine
+  that does not read is dropped.
 - A request ends with its limit of time, or when it is cancelled: its pictures leave the queue,
   unless others wait for them. A picture that is being encoded is encoded to its end.
 - What is no message of ours is logged and answered by nothing. Peers are those that the keys admit,
@@ -57,6 +58,9 @@ log = logging.getLogger("headstart.engine")
 IDLE_WAIT_MS = 200
 MESSAGES_AT_ONCE = 64
 MAX_WAITING_BYTES = 512 << 20
+MAX_REQUESTS = 1024
+"""Of all engines, which have two under way at most: those that join a picture add no bytes, and
+names cost nothing."""
 MAX_LOGGED = 20  # bad messages: whoever sends one may send a million
 HANG_S = 300.0
 _LOWER_PRIORITY = 5  # nice levels below engines
@@ -240,7 +244,10 @@ class EncoderServer:
         self._begin(peer, request, pictures)
 
     def _begin(self, peer: bytes, encode: Encode, pictures: list[Rgb]) -> None:
-        until_s = time.monotonic() + max(encode.within_ms, 0) / 1e3
+        if len(self._requests) >= MAX_REQUESTS:
+            self._send(peer, Failed(encode.number, EncoderBusy.code))
+            return
+        until_s = time.monotonic() + max(0.0, encode.within_ms) / 1e3  # in this order NaN gives 0
         request = _Request(peer, encode, until_s)
         rest = iter(pictures)
         for unit in encode.units:

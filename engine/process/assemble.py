@@ -20,7 +20,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import Found, choose
+from headstart.engine.device.choice import device_of
 from headstart.engine.device.decoder import DeviceDecoder
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
@@ -127,7 +127,7 @@ def assemble(
     clock = clock or StartClock()
     began_s = time.monotonic()
     require_no_pooling(config)
-    device = choose(config.device, Found.here())  # first: nothing is loaded in vain
+    device = device_of(config)  # first: nothing is loaded in vain
     # The kernels have threads of their own; torch's would compete with them.
     native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)

@@ -32,6 +32,7 @@ log = logging.getLogger("headstart.engine")
 
 _LOWER_PRIORITY = 5  # nice levels below the engine: a quarter of a core that both want
 _CLOSE_S = 5.0  # a large picture of a large model takes longer
+_CLOSE_TRIES = 10
 
 
 class SplitEncoder(Protocol):
@@ -177,12 +178,20 @@ class EncoderThread:
     def close(self) -> None:
         with self._thread.lock:
             self._queue.clear()
-        if self._remote is not None:
-            self._remote.cancel()
-        if not self._thread.close(_CLOSE_S):
+        if not self._end():
             log.warning("the encoder is at work on a picture; it ends with the process")
         elif self._remote is not None:
             self._remote.close()
+
+    def _end(self) -> bool:
+        """Whether the thread has ended. It is told again: a call that begins forgets that it was
+        cancelled before."""
+        for _ in range(_CLOSE_TRIES):
+            if self._remote is not None:
+                self._remote.cancel()
+            if self._thread.close(_CLOSE_S / _CLOSE_TRIES):
+                return True
+        return False
 
     # --- the other thread ------------------------------------------------------------------------
 

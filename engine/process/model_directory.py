@@ -22,7 +22,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.projection import calibrate, int8_projections
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import Found, choose, place_of
+from headstart.engine.device.choice import device_of, place_of
 from headstart.engine.encoders.client import EncoderClient
 from headstart.engine.encoders.elsewhere import VisionElsewhere
 from headstart.engine.encoders.messages import identity_of
@@ -82,7 +82,7 @@ def assemble_source(
     Raises `BadWeights` naming the file, field or tensor, or another `EngineError`.
     """
     began_s = time.monotonic()
-    device, place = choose(config.device, Found.here()), place_of(config)
+    device, place = device_of(config), place_of(config)
     torch.set_num_threads(config.threads)
     set_threads(config.threads)
     report("tokenizer", 0, 0)  # first: it is small and may be wrong

@@ -448,6 +448,14 @@ async def _supervise(
     running = [tasks.awaited(process.run(), "supervisor") for process in processes]
     encoding = [] if encoder is None else [tasks.awaited(encoder.run(), "supervisor")]
 
+    def encoder_ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("%s", error)
+            log.error("pictures fail until these engines are started again")
+
+    for task in encoding:
+        task.add_done_callback(encoder_ended)
+
     def end() -> None:
         for task in [*running, *encoding]:
             task.cancel()

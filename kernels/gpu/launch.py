@@ -40,7 +40,7 @@ class Launch:
         return max(1, self.threads // lanes)
 
     def run(self) -> None:
-        """Enqueue it on the current stream of its tensors' device."""
+        """Enqueue it on the current stream of the current device, which must be its tensors'."""
         if 0 in self.grid:
             return
         warps = self.warps(64 if torch.version.hip else 32)

@@ -11,6 +11,13 @@ import pytest
 from headstart.benchmarks import cli
 
 
+def test_compile_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no C++ compiler."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SystemExit, match="install g"):
+        cli.compiled(as_json=True)
+
+
 def test_all_gives_each_benchmark_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
     """A default is typer's description of the option, which is no value when Python calls it."""
     given: dict[str, dict[str, Any]] = {}

@@ -68,6 +68,19 @@ def test_garbage_is_refused_by_name(data: bytes) -> None:
         api.decode_event(data)
 
 
+def test_so_are_broken_text_and_endless_nesting() -> None:
+    """For which msgspec has other errors: a peer's message must not end who reads it."""
+    events = next(sent for event in EVENTS if b"\xa1s" in (sent := api.encode(event)))
+    for decode, text, end in (
+        (api.decode_command, api.encode(api.Close("s")), api.encode(api.Leave())),
+        (api.decode_event, events, api.encode(api.Draining())),
+    ):
+        nested = end.replace(b"\x81", b"\x82", 1) + b"\xa1x" + b"\x91" * 100_000
+        for data in (text.replace(b"\xa1s", b"\xa1\xff", 1), nested):
+            with pytest.raises(msgspec.DecodeError):
+                decode(data)
+
+
 def test_usage_adds_its_inputs() -> None:
     """Input is text, audio and image together; cached is a part of it, not more."""
     assert USAGE.input == 3

@@ -9,7 +9,7 @@ import torch
 
 from headstart.engine.config import EngineConfig
 from headstart.engine.device import choice
-from headstart.engine.device.choice import Found, choose, place_of
+from headstart.engine.device.choice import Found, choose, device_of, place_of
 from headstart.engine.errors import BadSettings, NoDevice
 
 WHOLE = Found("2.14", True, [("H200", (9, 0)), ("RTX 2080", (7, 5))], triton=True, compiler=True)
@@ -74,6 +74,23 @@ def test_a_place_is_made_only_where_one_is_asked_for(monkeypatch: pytest.MonkeyP
     assert (str(on_gpu.device), on_gpu.dtype) == ("cuda:0", torch.bfloat16)
     with pytest.raises(BadSettings, match="backend must be auto with device cuda"):
         place_of(EngineConfig(device="cuda", backend="native"))
+
+
+def test_the_cpu_is_taken_without_a_look_at_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a GPU that does not start is nobody's trouble who did not ask for it."""
+
+    def broken(*_: object) -> bool:
+        raise RuntimeError("CUDA-capable device(s) is/are busy or unavailable")
+
+    monkeypatch.setattr(torch.cuda, "is_available", broken)
+    for missing in ("get_device_name", "get_device_capability", "device_count"):
+        monkeypatch.setattr(torch.cuda, missing, broken)
+    assert place_of(EngineConfig(device="auto")) is None
+    with pytest.raises(NoDevice, match="torch"):
+        place_of(EngineConfig(device="cuda"))
+    monkeypatch.setattr(Found, "here", broken)
+    assert device_of(EngineConfig(device="cpu")) == choice.Choice("cpu", "as asked")
+    assert place_of(EngineConfig(device="cpu")) is None
 
 
 def test_this_machine_can_be_asked() -> None:

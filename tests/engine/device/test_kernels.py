@@ -6,6 +6,7 @@ whose mixing with tensors of the CPU is an error, as on a GPU; kernels are plann
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.decoder.decoder import Batch
 from headstart.engine.device import decoder as decoder_module
 from headstart.engine.device.decoder import DeviceDecoder
-from headstart.engine.device.place import on_gpu
+from headstart.engine.device.place import Place, on_gpu
 from headstart.engine.device.step import HostStep, step_in
 from headstart.engine.device.storage import DeviceKvCache
 from headstart.engine.device.weights import GgufSource, load
@@ -152,6 +153,32 @@ def test_moves_and_offloading_come_from_the_cpu(on_a_gpu: DeviceDecoder, kv_dtyp
     cache.load_block(1, saved)
     assert cache.gather(0, slots).device == GPU
     assert on_a_gpu.embed(slots).device.type == "cpu"
+
+
+def test_a_step_runs_on_its_own_gpu(
+    mixed: Batch, launched: Launched, on_a_gpu: DeviceDecoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton launches, and CUDA graphs record, on the current device, wherever the tensors are: so
+    a step makes its decoder's device the current one."""
+    second = Place(torch.device("cuda:1"), torch.bfloat16, on_a_gpu.place.operations)
+    current = ["cuda:0"]
+    seen: list[str] = []
+
+    @contextlib.contextmanager
+    def device(which: torch.device) -> Iterator[None]:
+        current.append(str(which))
+        yield
+        current.pop()
+
+    def forward(*_: object) -> torch.Tensor:
+        seen.append(current[-1])
+        return torch.empty(0)
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    monkeypatch.setattr(on_a_gpu, "place", second)
+    monkeypatch.setattr(on_a_gpu, "_forward", forward)
+    on_a_gpu.forward(mixed, cache_for(on_a_gpu.spec, "fp16"))
+    assert (seen, current) == (["cuda:1"], ["cuda:0"])
 
 
 class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -25,7 +25,12 @@ from headstart.engine.kvcache.soft_tokens import SoftTokens
 from headstart.engine.models.checkpoint.parts import NOT_VISION, VISION, Digest
 from headstart.engine.models.families import Loading, load, vision_folder
 from headstart.engine.models.perception.clips import ClipEncoder, encode_pictures
-from headstart.engine.models.perception.interface import StreamModel, TailPolicy, VideoFrame
+from headstart.engine.models.perception.interface import (
+    StreamModel,
+    TailPolicy,
+    VideoFrame,
+    VisionUnit,
+)
 from headstart.engine.models.perception.samples import picture, sound
 from headstart.engine.models.pooled import pooled
 from headstart.engine.models.source import vision_settings
@@ -200,11 +205,36 @@ def test_an_answer_of_another_shape_is_refused(tmp_path: Path, address: str) -> 
     """A frame is answered with one unit; anything else is a fault of the encoder."""
     with both(written("qwen2_vl", tmp_path), address) as found:
         client = found.elsewhere.client
-        one = Picture(torch.zeros(1, 4), 1, 1)
-        for answer in (None, [], [one, one], [Picture(torch.zeros(1, 4))]):
-            client.encode = lambda *_, answer=answer, **__: [answer]  # type: ignore[method-assign]
+        width = found.elsewhere.spec.decoder.hidden
+        one, wide = (Picture(torch.zeros(1, size), 1, 1) for size in (width, width + 1))
+        no_frame = Picture(torch.zeros(1, width))
+
+        def answer_with(answer: list[Picture] | None) -> None:
+            client.encode = lambda *_, **__: [answer]  # type: ignore[method-assign]
+
+        def encode() -> list[VisionUnit]:
+            model = found.elsewhere
+            return model.encode_frames(frames(1, 56), model.open_frames(), True)[0]
+
+        answer_with([one])
+        assert len(encode()) == 1
+        bad: list[list[Picture] | None] = [None, [], [one, one], [no_frame], [wide]]
+        for answer in bad:
+            answer_with(answer)
             with pytest.raises(EncoderFailed):
-                found.elsewhere.encode_frames(frames(1, 56), found.elsewhere.open_frames(), True)
+                encode()
+
+
+def test_a_stills_embeddings_have_the_decoders_width(tmp_path: Path, address: str) -> None:
+    """Any others, or none, are a fault of the encoder."""
+    with both(written("llava_onevision", tmp_path), address) as found:
+        model, width = found.elsewhere, found.elsewhere.spec.decoder.hidden
+        (shown,) = frames(1, 56)
+        for sizes in ([width + 1], [width, width - 1], []):
+            answer = [Picture(torch.zeros(2, size)) for size in sizes]
+            model.client.encode = lambda *_, answer=answer, **__: [answer]  # type: ignore[method-assign]
+            with pytest.raises(EncoderFailed):
+                model.encode_still(shown)
 
 
 def test_the_digest_is_of_content(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.engine.encoders.messages import (
+    MAX_FRAMES,
     MAX_UNITS,
     BadMessage,
     Block,
@@ -30,6 +31,8 @@ from headstart.engine.encoders.messages import (
 )
 
 ONE = Unit((Size(2, 3),), b"d")
+NO_TEXT = b"\x82\xa4type\xa6cancel\xa1\xff\x01"  # a name that is no UTF-8
+NESTED = b"\x82\xa4type\xa6cancel\xa1x" + b"\x91" * 100_000
 
 
 def request(*units: Unit) -> bytes:
@@ -73,6 +76,9 @@ def test_pictures_and_embeddings_arrive_as_they_left() -> None:
         [request(Unit((Size(0, 3),))), b""],
         [request(Unit((Size(-2, -3),))), bytes(18)],
         [request(Unit((Size(1 << 40, 1 << 40),))), bytes(18)],
+        [request(Unit((Size(1, 1),) * (MAX_FRAMES + 1))), *[bytes(3)] * (MAX_FRAMES + 1)],
+        [NO_TEXT],
+        [NESTED],
     ],
 )
 def test_what_is_no_request_is_refused(frames: list[bytes]) -> None:
@@ -91,6 +97,8 @@ def test_what_is_no_request_is_refused(frames: list[bytes]) -> None:
         [header(Encoded(1, "i", ((Block(0, 4),),))), b""],
         [header(Encoded(1, "i", ((Block(-1, -8),),))), bytes(32)],
         [msgspec.msgpack.encode({"type": "encoded", "number": 1, "identity": 1, "units": []})],
+        [NO_TEXT],
+        [NESTED],
     ],
 )
 def test_what_is_no_answer_is_refused(frames: list[bytes]) -> None:

@@ -23,6 +23,7 @@ from headstart.engine.encoders.messages import (
     Cancel,
     Encode,
     Encoded,
+    Failed,
     Picture,
     Size,
     Unit,
@@ -30,8 +31,10 @@ from headstart.engine.encoders.messages import (
     read_reply,
 )
 from tests.engine.encoders.rig import HIDDEN, IDENTITY, PATIENCE_S, Served, picture, served, until
+from tests.engine.encoders.test_messages import NESTED, NO_TEXT
 
 Answer = list[list[Picture] | None]
+REFUSED = "does not accept this engine's key"
 
 
 @pytest.fixture
@@ -161,6 +164,44 @@ def test_waiting_pixels_are_bounded(address: str, monkeypatch: pytest.MonkeyPatc
         assert encoder.server._waiting_bytes == 0
 
 
+def test_requests_are_bounded(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In number, over all engines: those for a picture that is under way take no bytes and no place
+    in the queue, whatever limit of time they claim."""
+    monkeypatch.setattr(server_module, "MAX_REQUESTS", 3)
+    with served(address) as encoder:
+        socket = raw(encoder.endpoint)
+        for number in range(5):
+            socket.send_multipart(asked(number, 1, f"engine {number}"))
+        replies = []
+        for _ in range(2):
+            assert socket.poll(int(PATIENCE_S * 1e3))
+            replies.append(read_reply(socket.recv_multipart())[0])
+        assert replies == [Failed(number, EncoderBusy.code) for number in (3, 4)]
+        encoder.encoder.may.release(20)
+        for _ in range(3):
+            assert socket.poll(int(PATIENCE_S * 1e3))
+            assert isinstance(read_reply(socket.recv_multipart())[0], Encoded)
+        socket.close()
+        assert looks_of(Engines(encoder.endpoint).ask("a", 2).result(PATIENCE_S)) == [2]
+
+
+def test_a_limit_of_time_that_is_no_number_is_over(address: str) -> None:
+    """So no request stays for ever."""
+    with served(address) as encoder:
+        socket = raw(encoder.endpoint)
+        socket.send_multipart(asked(1, 1))
+        until(lambda: encoder.encoder.looks)
+        socket.send_multipart(asked(2, 2, within_ms=float("nan")))
+        socket.send_multipart(asked(3, 3))
+        until(lambda: len(encoder.server._queue) == 1 and len(encoder.server._requests) == 2)
+        encoder.encoder.may.release(20)
+        for number in (1, 3):
+            assert socket.poll(int(PATIENCE_S * 1e3))
+            assert read_reply(socket.recv_multipart())[0].number == number
+        socket.close()
+        assert encoder.encoder.looks == [1, 3]
+
+
 def test_nobody_encodes_what_nobody_waits_for(address: str) -> None:
     """A cancelled picture, and one whose time is over, leave the queue; a picture that somebody
     else waits for too stays."""
@@ -199,6 +240,8 @@ def test_garbage_is_nobodys_trouble(address: str, caplog: pytest.LogCaptureFixtu
         for _ in range(200):
             socket.send_multipart([b"garbage", b"more"])
             socket.send_multipart([b""])
+        for odd in (NO_TEXT, NESTED):
+            socket.send_multipart([odd])
         socket.send_multipart(asked(1, 1)[:1])
         with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as line:
             line.connect(encoder.endpoint.removeprefix("ipc://"))
@@ -206,7 +249,7 @@ def test_garbage_is_nobodys_trouble(address: str, caplog: pytest.LogCaptureFixtu
             encoder.encoder.may.release()
             answer = Engines(encoder.endpoint).ask("a", 7).result(PATIENCE_S)
             assert looks_of(answer) == [7]
-        until(lambda: encoder.server._bad >= 200)
+        until(lambda: encoder.server._bad == 403)
         socket.close()
     told = [text for text in caplog.messages if "no request" in text]
     assert 0 < len(told) <= server_module.MAX_LOGGED
@@ -317,9 +360,15 @@ def test_other_hosts_need_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture)
         encoder.encoder.may.release(20)
         answers: dict[str, bool] = {}
 
+        def refused(client: EncoderClient, times: int) -> bool:
+            """Whether the engine's log has said so often that a key is not accepted."""
+            return client.wait(lambda: None, 0.1) or caplog.text.count(REFUSED) == times
+
         def try_as(name: str) -> None:
             client = EncoderClient(encoder.endpoint, IDENTITY, name, tmp_path / name)
-            answers[name] = client.wait(lambda: None, 60 if name != "stranger" else 1)
+            if name == "stranger":
+                until(lambda: refused(client, 1))
+            answers[name] = client.wait(lambda: None, 0 if name == "stranger" else PATIENCE_S)
             if answers[name]:
                 assert looks_of(client.encode([UnitOfPictures([picture(4)])])) == [4]
             client.close()
@@ -330,9 +379,10 @@ def test_other_hosts_need_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture)
             thread.join()
         assert answers == {"a": True, "gateway": True, "stranger": False}
         client = EncoderClient(encoder.endpoint, IDENTITY, "late", tmp_path / "stranger")
-        assert not client.wait(lambda: None, 1)
+        until(lambda: refused(client, 2))
+        assert not client.wait(lambda: None, 0)
         key = tmp_path / "stranger" / "own.key"
         (tmp_path / "encoder" / "engines" / "stranger.key").write_bytes(key.read_bytes())
         assert client.wait(lambda: None, PATIENCE_S)
         client.close()
-    assert caplog.text.count("does not accept this engine's key") == 2
+    assert caplog.text.count(REFUSED) == 2

@@ -7,8 +7,10 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,12 @@ import pytest
 
 from headstart.engine import api
 from headstart.engine.config import EngineConfig
+from headstart.engine.device.choice import Found
 from headstart.engine.encoders import client
 from headstart.engine.engine import Engine
 from headstart.engine.errors import BadSettings
 from headstart.engine.models.families import Loading, load
-from headstart.engine.models.source import source_of, vision_source_of
+from headstart.engine.models.source import source_of, vision_settings, vision_source_of
 from headstart.engine.process.encoder_process import cache_bytes, make_encoder
 from headstart.engine.process.model_directory import assemble_source
 from tests.engine.encoders.rig import EncoderProcess, encoder_process
@@ -132,10 +135,19 @@ def test_kill_9_costs_the_picture_under_way_and_nothing_else(
     first.events.clear()
     first.engine.receive(api.Open("s", "Be brief."))
     whole.suspend()  # so that it is killed while it has the picture
+    sent = threading.Event()
+    send = client._Connection._send
+
+    def note(*given: Any) -> Any:
+        request = send(*given)
+        sent.set()
+        return request
+
+    monkeypatch.setattr(client._Connection, "_send", note)
     first.show("s", 1, picture(2))
     while not first.engine.is_encoding:
         first.engine.step()
-    first.engine.step()
+    assert sent.wait(PATIENCE_S)  # by the encoder thread, which is not in a hurry
     os.kill(process.process.pid, signal.SIGKILL)
     process.process.wait()
     process.start()
@@ -278,3 +290,21 @@ def test_its_address_is_checked_and_its_cache_bounded(pixtral: Path) -> None:
     spec = load(pixtral, Loading()).spec
     assert cache_bytes(spec, config) == config.encoder_cache_bytes
     assert cache_bytes(spec, settings(pixtral, encoder_cache_bytes=0)) < 256 << 20
+
+
+def test_it_needs_no_gpu_for_engines_that_decode_on_one(
+    pixtral: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has their command line, and encodes on the CPU: what it encodes with is the same."""
+    nothing = Found("2.14", built_for_gpu=True, gpus=[], triton=True, compiler=True)
+    monkeypatch.setattr(Found, "here", lambda: nothing)
+    identities = []
+    for device in ("cpu", "cuda"):
+        server = make_encoder(settings(pixtral, device=device), f"ipc://{tmp_path / device}.sock")
+        identities.append(server.identity)
+        server.close()
+    assert identities[0] == identities[1]
+    whole = replace(nothing, gpus=[("H200", (9, 0))])
+    monkeypatch.setattr(Found, "here", lambda: whole)
+    on_a_gpu, on_the_cpu = (settings(pixtral, device=device) for device in ("cuda", "cpu"))
+    assert vision_settings(on_a_gpu) == vision_settings(on_the_cpu)

@@ -230,3 +230,30 @@ def test_it_is_below_the_engine(caplog: pytest.LogCaptureFixture) -> None:
         rig.until_done(rig.begin(picture(1)))
         rig.thread.close()
     assert found[0] == min(19, os.getpriority(os.PRIO_PROCESS, 0) + 5) or caplog.text
+
+
+def test_the_end_cancels_a_call_that_has_just_begun() -> None:
+    """It may not have seen the first word of it."""
+    encoder = SlowEncoder()
+
+    class Elsewhere:
+        cancelled = 0
+        closed = False
+
+        def cancel(self) -> None:
+            self.cancelled += 1
+            if self.cancelled == 2:
+                encoder.may.release()
+
+        def close(self) -> None:
+            self.closed = True
+
+    remote = Elsewhere()
+    queue: EncodeQueue[PictureInThread] = EncodeQueue(1_000, BatchSize(4), LIMIT)
+    thread = EncoderThread(encoder, queue, remote=remote)
+    assert thread.begin(api.Image(1, 1, bytes(3)), "s", b"", 0, live=False)
+    while not encoder.batches:
+        threading.Event().wait(0.001)
+    thread.close()
+    assert remote.cancelled >= 2
+    assert remote.closed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -21,8 +22,8 @@ from websockets.sync.client import connect
 
 from headstart.gateway.config import load
 from headstart.gateway.engines import local
-from headstart.gateway.errors import ConfigError
-from headstart.gateway.server.main import encoder
+from headstart.gateway.errors import ChildRefused, ConfigError
+from headstart.gateway.server.main import _supervise, encoder
 from tests.engine.models.served import write_pixtral
 from tests.gateway.server.test_main import WAIT_S, Server, next_event, until
 
@@ -50,6 +51,44 @@ def test_engines_and_encoder_have_the_same_model(tmp_path: Path) -> None:
     assert argv[argv.index("--encoder-keys") + 1] == str(tmp_path)
     assert not local.wants_encoder(load(flags={"encoder": "process", "engine": "fake"}))
     assert "--encoder-url" not in local.engine_argv(load(), "ipc:///x")
+
+
+def test_an_engine_elsewhere_needs_no_keys_for_an_encoder_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its keys are for the gateway; the encoder beside it has a private address without any."""
+    from headstart.engine import __main__ as engine_process
+
+    elsewhere = load(flags={"encoder": "process", "model": "/m", "engine_keys": str(tmp_path)})
+    argv = local.engine_process(elsewhere, "tcp://h:1", encoder="ipc:///e").argv
+    assert argv[argv.index("--keys") + 1] == str(tmp_path)
+    monkeypatch.setattr(sys, "argv", argv[argv.index("headstart.engine") :])
+    config = engine_process._config(engine_process._arguments())
+    assert (config.encoder_url, config.encoder_keys) == ("ipc:///e", None)
+
+
+async def test_an_encoder_that_is_given_up_is_told_of_by_headstart_engine(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its engines go on, without pictures."""
+
+    class Engine:
+        ended = False
+
+        async def run(self) -> None:
+            while "pictures fail until" not in caplog.text:
+                await asyncio.sleep(0.01)
+            self.ended = True
+
+    class Encoder:
+        async def run(self) -> None:
+            raise ChildRefused("encoder", ["no such model"])
+
+    engine: Any = Engine()
+    given_up: Any = Encoder()
+    await asyncio.wait_for(_supervise([engine], given_up), WAIT_S)
+    assert engine.ended
+    assert "no such model" in caplog.text
 
 
 def test_an_encoder_alone_needs_an_address_and_keys() -> None:
