@@ -573,14 +573,15 @@ def gpu(
     sessions: str = typer.Option("1,8,32", help="numbers of live sessions"),
     seconds: float = typer.Option(6.0, help="of each number of sessions"),
     limit_s: float = typer.Option(480.0, help="of all together"),
-    out: Path | None = typer.Option(None, help="file with all that is known after each stage"),
+    out: str = typer.Option("", help="file with all that is known after each stage"),
     as_json: bool = Json,
 ) -> None:
     """A GPU: the Triton kernels, right and then fast, and engines with live sessions."""
     from headstart.benchmarks.gpu import command
 
     try:
-        options = command.options_of(device, model, sessions, seconds, limit_s, out)
+        path = Path(out) if out else None
+        options = command.options_of(device, model, sessions, seconds, limit_s, path)
         code = (command.show if dry_run else command.measure)(options, as_json)
     except (command.NoGpuError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None

@@ -281,7 +281,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokenizer", help=tokenizer)
     window = "context that sessions ask for of an LLM server; 0: what there is"
     parser.add_argument("--window-tokens", type=int, default=0, help=window)
-    parser.add_argument("--size", help="with dummy weights: 3b or 7b, in place of a directory")
+    sizes = "with dummy weights: 3b, 7b, qwen2-vl-7b or tiny, in place of a directory"
+    parser.add_argument("--size", help=sizes)
     parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
     reading = "whether a packaged model reads what is written in pictures"

@@ -44,7 +44,10 @@ SHARES = {KERNELS: 2.6, "small": 0.8, "3b": 1.1, "7b": 1.5, "qwen2-vl-7b": 1.3}
 """Of the time, by stage; what one leaves is the next ones'."""
 STANDARD = tuple(name for name in SHARES if name != KERNELS)
 LEAST_S = 15.0
-NEEDS = ("torch", "triton", "numpy", "gguf", "jinja2", "msgspec", "tokenizers", "safetensors")
+NEEDS = (
+    *("torch", "triton", "numpy"),
+    *("cv2", "gguf", "httpx", "jinja2", "msgspec", "tokenizers", "zmq"),
+)
 """Modules that stages import; kernels do with the first three."""
 TARGETS = {
     "paged_attention_share": 0.8,

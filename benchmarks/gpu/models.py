@@ -29,6 +29,7 @@ from headstart.engine.models.sizes import QWEN2_VL, config_of
 from headstart.engine.models.source import loading_of, source_of
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.model_directory import assemble_source
+from headstart.engine.process.warm_up import record_steps
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.weights import WeightsMissing, locate
@@ -137,7 +138,9 @@ def loaded(model: Measured, device: str, emit: Callable[[api.Event], None]) -> L
     config = model.config(device)
     if model.packed is not None:
         path, origin = _file(model)
-        engine = _on_packed(load_model(path, config), config, emit)
+        decoded = load_model(path, config)
+        record_steps(decoded.decoder, decoded.cache)
+        engine = _on_packed(decoded, config, emit)
     else:
         source = source_of(config)
         assert source is not None

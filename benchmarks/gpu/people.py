@@ -1,8 +1,8 @@
 """People who talk to an engine in real time, camera on, and what they wait for.
 
-Each speaks for `SPEECH_S`, in chunks of half a second, with a picture a second; `ENDPOINT_MS` behind
-the last sample the endpoint is confirmed and an answer asked for, which nobody began early. After
-the answer and a pause they go on. Their turns are spread evenly.
+Each speaks for `SPEECH_S`, in chunks of half a second, with a picture a second; `ENDPOINT_MS`
+behind the last sample the endpoint is confirmed and an answer asked for, which nobody began early.
+After the answer and a pause they go on. Their turns are spread evenly.
 
 Commands have a due time. One that is given late, because a step took long, counts from when it was
 due: nobody speaks slower because an engine is slow.

@@ -6,13 +6,13 @@ no more: its lines are there, and the next stage starts with a new process on th
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,10 +97,8 @@ def run(stage: Stage, folder: Path, limit_s: float) -> Ended:
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """The whole group. One that hangs in the driver may not end at all; nobody waits for it."""
     os.killpg(process.pid, signal.SIGKILL)
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(KILLED_S)
-    except subprocess.TimeoutExpired:
-        pass
 
 
 def _error(code: int | None, log: Path, limit_s: float) -> str | None:

@@ -15,7 +15,6 @@ from headstart.engine.kvcache.positions import MediaPosition, PositionRule
 from headstart.engine.models.perception.interface import (
     AudioOut,
     LayoutRule,
-    ModelSpec,
     StreamModel,
     TailPolicy,
     VideoFrame,

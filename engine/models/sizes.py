@@ -42,8 +42,7 @@ _TINY_VISION = {
 
 
 def config_of(size: str) -> Config:
-    """The config.json at `size`, an Omni's Thinker's. Raises `BadSettings` for an unpublished size.
-    """
+    """The config.json at `size`, an Omni's Thinker's. Raises `BadSettings` for another size."""
     if size not in SIZES:
         raise BadSettings("size", f"one of {', '.join(SIZES)}", size)
     hidden, layers, heads, kv_heads, ffn, vocabulary = _DECODERS[size]

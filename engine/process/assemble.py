@@ -30,6 +30,7 @@ from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.unused_memory import give_back, trim_heap
+from headstart.engine.process.warm_up import record_steps
 from headstart.engine.process.worker_thread import WorkerThread
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
@@ -156,6 +157,7 @@ def assemble(
     engine = Engine(_parts(model, chosen.recognizer, eyes, reader, config), emit)
     with clock.stage("warm-up"):
         give_back()
+        record_steps(model.decoder, model.cache)
         _warm_up(engine, chosen.recognizer, report)
         trim_heap()
     info = api.ModelInfo(

@@ -47,7 +47,7 @@ from headstart.engine.models.source import ModelSource, loading_of, vision_setti
 from headstart.engine.process.assemble import recognition_worker, thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
 from headstart.engine.process.stills import still_encoder
-from headstart.engine.process.warm_up import warm_up
+from headstart.engine.process.warm_up import record_steps, warm_up
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.batch_size import BatchSize
 from headstart.engine.scheduling.encode_queue import EncodeQueue
@@ -115,6 +115,7 @@ def assemble_source(
     eyes = ModelImageEncoder(model, stills), still_encoder(stills, config, detectors)
     parts = _parts(model, recognizer, eyes, client, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
+    record_steps(model.decoder, cache)
     warm_up(engine, model, report, hears=model.spec.audio is not None or bool(transcriber))
     info = api.ModelInfo(
         name=source.name,

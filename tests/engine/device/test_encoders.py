@@ -125,9 +125,7 @@ def encoders_at(place: Place) -> Loading:
 
 
 @pytest.mark.parametrize("name", SEEING)
-def test_pictures_stay_on_the_gpu(
-    folders: dict[str, Path], gpu_tensors: Place, name: str
-) -> None:
+def test_pictures_stay_on_the_gpu(folders: dict[str, Path], gpu_tensors: Place, name: str) -> None:
     """From pixels on the host to embeddings on the device: nothing mixes, and what is added up over
     the layers is fp32."""
     model = load(folders[name], encoders_at(gpu_tensors))

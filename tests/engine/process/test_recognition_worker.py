@@ -57,5 +57,5 @@ def test_auto_is_the_default_and_embeddings_stay_within(on_gpu: DeviceDecoder) -
     server is no decoder on a GPU here."""
     assert EngineConfig().recognition == "auto"
     whisper = WhisperRecognizer.__new__(WhisperRecognizer)
-    assert recognition_worker(FakeRecognizer(), EngineConfig(), on_gpu) is None
+    assert recognition_worker(FakeRecognizer("a word"), EngineConfig(), on_gpu) is None
     assert recognition_worker(whisper, EngineConfig()) is None
