@@ -195,6 +195,7 @@ def plan(options: Options) -> dict[str, Any]:
                 "model": name,
                 "about": MODELS[name].about,
                 "weights_bytes": known.weights_bytes,
+                "step_bytes": known.step_bytes,
                 "kv_pool_bytes": known.kv_pool_bytes,
                 "kv_bytes_per_token": known.kv_bytes_per_token,
                 "kv_tokens": known.kv_pool_bytes // known.kv_bytes_per_token,

@@ -17,6 +17,7 @@ from headstart.benchmarks.gpu.packed import SMALL, TINY, PackedSizes, write
 from headstart.benchmarks.scripted_words import ScriptedRecognizer
 from headstart.engine import api
 from headstart.engine.backends.local import LocalBackend
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
@@ -81,15 +82,17 @@ STANDARD = ("small", "3b", "7b", "qwen2-vl-7b")
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The memory that a model will take, without its encoders' working memory, and what that means.
-    `step_ms`: the least time of a decode step, by how long its weights take to read."""
+    """The memory that a model will take, without its encoders' working memory. `step_bytes`: of the
+    weights that each decode step reads, the decoder's but for its embedding."""
 
     weights_bytes: int
+    step_bytes: int
     kv_pool_bytes: int
     kv_bytes_per_token: int
 
     def step_ms(self, gb_s: float) -> float:
-        return self.weights_bytes / gb_s / 1e6
+        """The least time of a decode step, from memory of that speed."""
+        return self.step_bytes / gb_s / 1e6
 
     @property
     def total_bytes(self) -> int:
@@ -103,13 +106,20 @@ def expected(model: Measured) -> Expected:
         sizes = model.packed
         head_dim = sizes.hidden // sizes.heads
         each = kv_bytes_per_token(sizes.layers, sizes.kv_heads, head_dim, "bf16")
-        return Expected(sizes.weights_bytes, pool, each)
+        return Expected(sizes.weights_bytes, sizes.step_bytes, pool, each)
     config = model.config("cpu")
     source = source_of(config)
     assert source is not None
     spec = decoder_spec(config_of(model.size).part("text_config"))
     each = kv_bytes_per_token(spec.layers, spec.kv_heads, spec.head_dim, "bf16")
-    return Expected(weights_bytes(source, loading_of(config)), pool, each)
+    return Expected(weights_bytes(source, loading_of(config)), _step_bytes(spec), pool, each)
+
+
+def _step_bytes(spec: DecoderSpec) -> int:
+    """In bf16."""
+    attention = 2 * spec.hidden * (spec.q_width + spec.kv_width)
+    layer = attention + 3 * spec.hidden * spec.ffn
+    return 2 * (spec.layers * layer + spec.vocab_size * spec.hidden)
 
 
 class Notes:

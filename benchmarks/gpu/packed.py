@@ -58,8 +58,17 @@ class PackedSizes:
     @property
     def weights_bytes(self) -> int:
         """Of all matrices."""
-        shapes = self.matrices().values()
-        return sum(r * c // FORMATS[k].block * FORMATS[k].block_bytes for k, r, c in shapes)
+        return sum(_bytes(*matrix) for matrix in self.matrices().values())
+
+    @property
+    def step_bytes(self) -> int:
+        """Of those that each decode step reads: all but the embedding."""
+        return self.weights_bytes - _bytes(*self.matrices()["token_embd"])
+
+
+def _bytes(kind: str, rows: int, cols: int) -> int:
+    form = FORMATS[kind]
+    return rows * cols // form.block * form.block_bytes
 
 
 SMALL = PackedSizes(896, 24, 14, 2, 4864, 151_936)

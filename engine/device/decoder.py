@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.decoder.decoder import Batch
+from headstart.engine.decoder.layers import onto
 from headstart.engine.decoder.rotary import Rotary, SectionRotary, TablelessRotary, frequencies
 from headstart.engine.device.place import Place
 from headstart.engine.device.recorded import (
@@ -74,7 +76,10 @@ class DeviceDecoder:
         step = HostStep.of(batch)
         recorded = self._steps(cache)
         if recorded.takes(step) and batch.queries is None and not len(batch.soft_rows):
-            return self.place.to_host(recorded.run(step)[_on(step.wanted, self.place)])
+            logits = recorded.run(step)
+            if not np.array_equal(step.wanted, np.arange(len(logits))):
+                logits = logits[_on(step.wanted, self.place)]
+            return self.place.to_host(logits)
         on_device = StepBuffer(step, self.place.device).load(step)
         queries = batch.queries
         seen = None if queries is None else queries.to(self.place.device, copy=True)
@@ -108,7 +113,8 @@ class DeviceDecoder:
         if not len(batch.soft_rows):
             return None
         rows = step.row_of[batch.soft_rows.numpy()]
-        return _on(rows, self.place), batch.soft_vectors.to(self.place.device, self.place.wide)
+        vectors = onto(batch.soft_vectors, self.place.device).to(self.place.wide)
+        return _on(rows, self.place), vectors
 
     def _compute(
         self,

@@ -143,9 +143,9 @@ def test_the_plan_has_sizes_and_memory() -> None:
     assert by_name["7b"]["weights_bytes"] / 1e9 == pytest.approx(17.9, abs=0.1)
     assert by_name["qwen2-vl-7b"]["weights_bytes"] / 1e9 == pytest.approx(16.6, abs=0.2)
     assert by_name["7b"]["kv_bytes_per_token"] == 56 * 1024
-    # 32 sessions of the longest context, and the weights' read time at 4.8 TB/s.
+    # 32 sessions of the longest context; the decoder's weights, read at 4.8 TB/s.
     assert by_name["7b"]["kv_tokens"] >= 32 * 8192
-    assert by_name["7b"]["decode_step_ms"]["H200"] == pytest.approx(3.73, abs=0.1)
+    assert by_name["7b"]["decode_step_ms"]["H200"] == pytest.approx(2.95, abs=0.05)
     assert max(row["total_bytes"] for row in found["models"]) < 100e9
     assert found["needs"]
 
