@@ -578,12 +578,13 @@ def gpu(
 ) -> None:
     """A GPU: the Triton kernels, right and then fast, and engines with live sessions."""
     from headstart.benchmarks.gpu import command
+    from headstart.benchmarks.gpu.kernels import NoGpuError
 
     try:
         path = Path(out) if out else None
         options = command.options_of(device, model, sessions, seconds, limit_s, path)
         code = (command.show if dry_run else command.measure)(options, as_json)
-    except (command.NoGpuError, ValueError) as error:
+    except (NoGpuError, ValueError) as error:
         raise typer.BadParameter(str(error)) from None
     raise typer.Exit(code)
 

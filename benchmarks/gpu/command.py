@@ -49,7 +49,7 @@ NEEDS = (
     *("cv2", "gguf", "httpx", "jinja2", "msgspec", "tokenizers", "zmq"),
 )
 """Modules that stages import; kernels do with the first three."""
-TARGETS = {
+TARGETS: dict[str, Any] = {
     "paged_attention_share": 0.8,
     "first_token_ms": {"1": 40.0, "32": 100.0},
 }
@@ -76,10 +76,10 @@ class Options:
             found.append(Stage(KERNELS, module, (), SHARES[KERNELS]))
         levels = ",".join(map(str, self.sessions))
         for name in self.models:
-            arguments = (name, "--device", self.device, "--sessions", levels)
-            arguments += ("--seconds", str(self.seconds))
+            where = ("--device", self.device)
+            how = ("--sessions", levels, "--seconds", str(self.seconds))
             module = "headstart.benchmarks.gpu.sessions"
-            found.append(Stage(name, module, arguments, SHARES.get(name, 1.0)))
+            found.append(Stage(name, module, (name, *where, *how), SHARES.get(name, 1.0)))
         return found
 
 

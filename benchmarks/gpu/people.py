@@ -201,7 +201,7 @@ class Room:
         if person is None:
             return
         if event.about == "open":
-            self._due = [each for each in self._due if each[2].session != person.name]
+            self._due = [each for each in self._due if not _is_of(each[2], person.name)]
             heapq.heapify(self._due)
         elif event.about == "respond" and event.ref_id == str(person.turn):
             tally.owed.pop(person.name, None)
@@ -227,6 +227,10 @@ class Room:
             "failures": tally.failures,
             "seconds": seconds,
         }
+
+
+def _is_of(command: api.Command, name: str) -> bool:
+    return getattr(command, "session", "") == name
 
 
 def _at(values: list[float], percent: float) -> float | None:

@@ -92,7 +92,8 @@ def verdict(row: dict[str, Any]) -> dict[str, bool]:
 
 def _gpu_bytes() -> int:
     """The most that tensors have taken so far."""
-    return int(torch.cuda.max_memory_allocated()) if torch.cuda.is_initialized() else 0
+    started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    return int(torch.cuda.max_memory_allocated()) if started else 0
 
 
 def main() -> None:

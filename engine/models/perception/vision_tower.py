@@ -156,8 +156,8 @@ class VisionTower:
             torch.unflatten(angle, 0, (-1, cell))[windows.order].flatten(0, 1).repeat(units, 1)
             for angle in self._angles(rows, columns)
         )
-        on = (part.to(self._device) for part in (order, back, cos, sin))
-        return _Grid(*on, list(windows.lengths) * units)
+        order, back, cos, sin = (part.to(self._device) for part in (order, back, cos, sin))
+        return _Grid(order, back, cos, sin, list(windows.lengths) * units)
 
     def _attend(
         self, block: _Block, x: Tensor, cos: Tensor, sin: Tensor, lengths: list[int]

@@ -21,7 +21,6 @@ from headstart.engine.asr import mel
 from headstart.engine.chat.render import Modality
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder import layers
-from headstart.engine.device import encoders
 from headstart.engine.device.encoders import PlacedTensors
 from headstart.engine.device.place import Place, on_cpu, on_gpu
 from headstart.engine.errors import NoDevice
@@ -121,7 +120,7 @@ def gpu_tensors(monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 
 def encoders_at(place: Place) -> Loading:
     """Without a decoder."""
-    return Loading(encoders=place, build=lambda *_: None)  # type: ignore[arg-type,return-value]
+    return Loading(encoders=place, build=lambda *_: None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", SEEING)
@@ -231,9 +230,7 @@ def test_work_is_on_the_encoders_stream(
         monkeypatch.setattr(torch.cuda, name, cuda.call(name))
     monkeypatch.setattr(Place, "is_gpu", property(lambda _: True))
     empty = torch.empty
-    monkeypatch.setattr(
-        encoders.torch, "empty", lambda *a, pin_memory=False, **more: empty(*a, **more)
-    )
+    monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **more: empty(*a, **more))
     model = Placed(load(folders["omni"], Loading(torch.float32)), place)
     assert cuda.told[:3] == ["Stream", "current_stream", "wait_stream"]
     cuda.told.clear()
