@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from headstart.benchmarks import report
+from headstart.benchmarks.gpu.cli import gpu
 from headstart.engine.errors import EngineError
 
 app = typer.Typer(
@@ -563,30 +564,7 @@ def dashboard_page(
     benchmark.run(minutes, dwell_s, as_json=as_json)
 
 
-@app.command()
-def gpu(
-    dry_run: bool = typer.Option(False, "--dry-run", help="print what would run; needs no GPU"),
-    device: str = typer.Option("cuda", help="cuda, cuda:N, or cpu to try the command out"),
-    model: str = typer.Option(
-        "", help="kernels, small, 3b, 7b, qwen2-vl-7b, tiny, tiny-packed; default: the first five"
-    ),
-    sessions: str = typer.Option("1,8,32", help="numbers of live sessions"),
-    seconds: float = typer.Option(6.0, help="of each number of sessions"),
-    limit_s: float = typer.Option(480.0, help="of all together"),
-    out: str = typer.Option("", help="file with all that is known after each stage"),
-    as_json: bool = Json,
-) -> None:
-    """A GPU: the Triton kernels, right and then fast, and engines with live sessions."""
-    from headstart.benchmarks.gpu import command
-    from headstart.benchmarks.gpu.kernels import NoGpuError
-
-    try:
-        path = Path(out) if out else None
-        options = command.options_of(device, model, sessions, seconds, limit_s, path)
-        code = (command.show if dry_run else command.measure)(options, as_json)
-    except (NoGpuError, ValueError) as error:
-        raise typer.BadParameter(str(error)) from None
-    raise typer.Exit(code)
+app.command()(gpu)
 
 
 @app.command("all")

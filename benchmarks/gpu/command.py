@@ -239,9 +239,9 @@ def show(options: Options, as_json: bool) -> int:
 
 
 def options_of(
-    device: str, models: str, sessions: str, seconds: float, limit_s: float, out: Path | None
+    device: str, models: str, sessions: str, seconds: float, out: str, limit_s: float = LIMIT_S
 ) -> Options:
-    """Raises ValueError naming what is wrong."""
+    """From the command line. Raises ValueError naming what is wrong."""
     from headstart.benchmarks.gpu.models import MODELS
 
     names = tuple(models.split(",")) if models else STANDARD
@@ -260,7 +260,7 @@ def options_of(
         seconds=seconds,
         limit_s=limit_s,
         kernels=not models or KERNELS in names,
-        out=out,
+        out=Path(out) if out else None,
     )
 
 
@@ -274,11 +274,11 @@ def main() -> None:
     parser.add_argument("--sessions", default="1,8,32", help="numbers of live sessions")
     parser.add_argument("--seconds", type=float, default=6.0, help="of each number of sessions")
     parser.add_argument("--limit-s", type=float, default=LIMIT_S, help="of all together")
-    parser.add_argument("--out", type=Path, help="file with all that is known so far")
+    parser.add_argument("--out", default="", help="file with all that is known so far")
     given = parser.parse_args()
     try:
         options = options_of(
-            given.device, given.model, given.sessions, given.seconds, given.limit_s, given.out
+            given.device, given.model, given.sessions, given.seconds, given.out, given.limit_s
         )
         run_it = show if given.dry_run else measure
         sys.exit(run_it(options, given.json))
