@@ -28,10 +28,10 @@ MEASURED = ("first_token_ms_p50", "first_token_ms_p95", "chunk_ms_p99", "tok_s",
 
 
 def test_the_whole_command_on_the_cpu(tmp_path: Path) -> None:
-    """Both kinds of weights, with sound, pictures and answers; no time is expected."""
+    """Both kinds of weights; no time is expected, nor what a slow machine manages in a second."""
     out = tmp_path / "gpu.json"
-    arguments = ["gpu", "--device", "cpu", "--model", "tiny,tiny-packed", "--sessions", "1,2"]
-    arguments += ["--seconds", "2", "--out", str(out), "--json"]
+    arguments = ["gpu", "--device", "cpu", "--model", "tiny,tiny-packed", "--sessions", "2"]
+    arguments += ["--seconds", "1", "--out", str(out), "--json"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code in (0, 1), done.output
     found = json.loads(done.stdout.splitlines()[-1])
@@ -40,24 +40,24 @@ def test_the_whole_command_on_the_cpu(tmp_path: Path) -> None:
         (made,) = [row for row in found["models"] if row["model"] == name]
         assert "error" not in made, made
         rows = [row for row in found["sessions"] if row["model"] == name]
-        assert [row["sessions"] for row in rows] == [1, 2]
+        assert [row["sessions"] for row in rows] == [2]
         for row in rows:
             assert set(MEASURED) <= set(row)
             assert row["failed"] == 0, row["failures"]
-            assert row["chunks"] > 0
     assert json.loads(out.read_text())["sessions"] == found["sessions"]
 
 
-def test_answers_are_timed_from_their_endpoint() -> None:
-    """One person of the tiny GGUF file, until there was an answer."""
+@pytest.mark.parametrize("name", ["tiny", "tiny-packed"])
+def test_answers_are_timed_from_their_endpoint(name: str) -> None:
+    """One person's sound, pictures and answer, as long as a slow machine takes for one."""
     events: list[api.Event] = []
-    made = loaded(MODELS["tiny-packed"], "cpu", events.append)
-    room = Room(made.engine, events, 1)
-    for _ in range(20):  # a machine may be slow
-        row = room.run(0.0, 3.0)
+    made = loaded(MODELS[name], "cpu", events.append)
+    for seconds in (3.0, 6.0, 12.0, 24.0, 48.0):
+        row = Room(made.engine, events, 1).run(0.0, seconds)
         if row["answered"]:
             break
     assert row["answered"] >= 1
+    assert row["chunks"] >= 1
     assert row["first_token_ms_p50"] > 0
     assert row["failed"] == 0
     made.engine.close()
