@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from headstart.benchmarks import report
+from headstart.benchmarks.gpu.cli import gpu
 from headstart.engine.errors import EngineError
 
 app = typer.Typer(
@@ -564,19 +565,7 @@ def dashboard_page(
     benchmark.run(minutes, dwell_s, as_json=as_json)
 
 
-@app.command()
-def gpu(
-    dry_run: bool = typer.Option(False, "--dry-run", help="print what would run; needs no GPU"),
-    as_json: bool = Json,
-) -> None:
-    """The Triton kernels on a GPU: correctness, then time beside torch and the roofline."""
-    from headstart.benchmarks import gpu as benchmark
-
-    try:
-        code = benchmark.run(dry_run=dry_run, as_json=as_json)
-    except benchmark.NoGpuError as error:
-        raise typer.BadParameter(str(error)) from None
-    raise typer.Exit(code)
+app.command()(gpu)
 
 
 @app.command("all")

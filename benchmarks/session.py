@@ -29,54 +29,15 @@ import psutil
 
 from headstart.benchmarks import report
 from headstart.benchmarks.in_process import CHUNK_SAMPLES, INSTRUCTIONS, Live, Samples, clip
+from headstart.benchmarks.scripted_words import ScriptedRecognizer
 from headstart.engine import api
 from headstart.engine.engine import Engine
-from headstart.engine.interfaces import Pcm, Recognition
 
 TURN_S, SPEECH_S = 15, 6
 CHUNKS_PER_S = api.SAMPLE_RATE_HZ // CHUNK_SAMPLES
-WORDS_PER_CHUNK = 1.3  # a relaxed rate of speech
 SAMPLING = api.Sampling(max_tokens=24, max_sentences=2)
 PICTURES = 40
 EDGE_MINUTES = 10
-SCRIPT = (
-    "so today I would like to go over the plan for the garden with you because the tomatoes need "
-    "more sun than they get behind the shed and the apple tree has grown over the fence again "
-    "what do you think we should plant along the south wall this year"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Said:
-    """`headstart.engine.interfaces.Recognition` of the script: the newest word may still change."""
-
-    committed: str
-    tentative: str
-    stages_ms: dict[str, float] = field(default_factory=dict)
-    likely: tuple[float, ...] = ()
-
-
-class ScriptedRecognizer:
-    """Recognises the script in a loop, at a speaker's pace."""
-
-    def __init__(self) -> None:
-        self._words = itertools.cycle(SCRIPT.split())
-
-    def open(self, stream: object) -> list[str]:
-        return []
-
-    def recognize_batch(
-        self, utterances: Sequence[list[str]], pcms: Sequence[Pcm]
-    ) -> list[Recognition]:
-        heard: list[Recognition] = []
-        for said, pcm in zip(utterances, pcms, strict=True):
-            before = len(pcm) / CHUNK_SAMPLES * WORDS_PER_CHUNK
-            said.extend(next(self._words) for _ in range(max(round(before), 1)))
-            heard.append(Said(" ".join(said[:-1]), (" " if said[:-1] else "") + said[-1]))
-        return heard
-
-    def finish(self, utterance: list[str]) -> Recognition:
-        return Said(" ".join(utterance), "")
 
 
 @dataclass(slots=True)

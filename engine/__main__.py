@@ -294,7 +294,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tokenizer", help=tokenizer)
     window = "context that sessions ask for of an LLM server; 0: what there is"
     parser.add_argument("--window-tokens", type=int, default=0, help=window)
-    parser.add_argument("--size", help="with dummy weights: 3b or 7b, in place of a directory")
+    sizes = "with dummy weights: 3b, 7b, qwen2-vl-7b or tiny, in place of a directory"
+    parser.add_argument("--size", help=sizes)
     parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
     reading = "whether a packaged model reads what is written in pictures"
@@ -338,9 +339,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
     batch = "sessions whose audio shares one recogniser pass"
     parser.add_argument("--heard-together", type=int, default=1, help=batch)
-    heard = "where the recogniser runs: in a thread beside the decoder's steps, or within them"
+    heard = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "
+    heard += "auto: beside if a GPU decodes"
     threads = ("beside", "within")
-    parser.add_argument("--recognition", default="within", choices=threads, help=heard)
+    parser.add_argument("--recognition", default="auto", choices=("auto", *threads), help=heard)
     budget = "tokens that the decoder takes per step"
     parser.add_argument("--token-budget", type=int, default=64, help=budget)
     target = "duration to keep steps near, by fewer tokens than the budget; 0: none"

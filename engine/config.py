@@ -43,7 +43,7 @@ TRANSCRIBE = ("auto", "on", "off")
 TAILS = ("auto", "closed", "provisional")
 READINGS = ("auto", "off")
 ENCODERS = ("beside", "within")
-RECOGNITION = ("beside", "within")
+RECOGNITION = ("auto", "beside", "within")
 ENCODER_WEIGHTS = ("auto", "int8")
 MIN_TEXT_KEPT = 0.3
 STILL_DETAILS = ("full", "asked", "regions")
@@ -81,7 +81,8 @@ class EngineConfig:
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
             (docs/hearing.md); a processor that is otherwise idle gains from more.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
-            so that it and the decoder share the cores, or "within" them, one after the other.
+            so that it and the decoder share the cores, "within" them, one after the other, or
+            "auto": beside if a device decodes, which leaves the cores to it.
         step_target_ms: duration to keep steps within 20 % of, by taking fewer tokens than
             `token_budget`; 0: always the whole budget.
         encoders: where a model directory encodes pictures: "beside" the engine's steps, in a thread
@@ -157,7 +158,7 @@ class EngineConfig:
     encoder_keys: Path | None = None
     encoder_limit_s: float = 60.0
     heard_together: int = 1
-    recognition: str = "within"
+    recognition: str = "auto"
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
     prefix_sharing: bool = True

@@ -68,7 +68,9 @@ Weights = Annotated[
 ]
 Size = Annotated[
     str | None,
-    typer.Option(help="With dummy weights: 3b or 7b, without any files.", show_default=False),
+    typer.Option(
+        help="With dummy weights: 3b, 7b or qwen2-vl-7b, without any files.", show_default=False
+    ),
 ]
 Tail = Annotated[
     str | None,

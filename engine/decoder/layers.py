@@ -1,7 +1,9 @@
 """Operations that the models are made of, in plain torch.
 
-Weights may be bf16, fp16, fp32 or fp64. Activations, products and sums are fp32, or fp64 with fp64
-weights. So the only error of bf16 weights is the checkpoint's own rounding.
+Weights may be bf16, fp16, fp32 or fp64. On the CPU activations, products and sums are fp32, or fp64
+with fp64 weights. So the only error of bf16 weights is the checkpoint's own rounding. On a GPU
+products take and give the weights' type, as its matrix units do, and what is added up over the
+layers is fp32.
 """
 
 from __future__ import annotations
@@ -24,6 +26,18 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
+def onto(x: Tensor, device: torch.device) -> Tensor:
+    """x on `device`; from the host to a GPU by way of pinned memory, without waiting."""
+    if device.type == "cuda" and x.device.type == "cpu":
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
+
+
+def on_matrix_units(weight: Tensor) -> bool:
+    """Whether products with `weight` are in its own type."""
+    return weight.device.type == "cuda"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Linear:
     """y = x W^T + b; `weight` [out, in]."""
@@ -32,7 +46,9 @@ class Linear:
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., in] -> [..., out], in the activations' dtype."""
+        """[..., in] -> [..., out], in the activations' dtype; on a GPU in the weights'."""
+        if on_matrix_units(self.weight):
+            return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
         dtype = compute_dtype(self.weight.dtype)
         x = x.to(dtype)
         exact = self.weight.dtype == dtype
@@ -54,6 +70,9 @@ class RmsNorm:
     weight: Tensor  # [width]
     eps: float
 
+    def __post_init__(self) -> None:
+        _widen(self, "weight")
+
     def __call__(self, x: Tensor) -> Tensor:
         mean_square = x.square().mean(dim=-1, keepdim=True)
         return x * torch.rsqrt(mean_square + self.eps) * self.weight.to(x.dtype)
@@ -67,9 +86,19 @@ class LayerNorm:
     bias: Tensor  # [width]
     eps: float
 
+    def __post_init__(self) -> None:
+        _widen(self, "weight", "bias")
+
     def __call__(self, x: Tensor) -> Tensor:
         width = (x.shape[-1],)
         return F.layer_norm(x, width, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
+
+
+def _widen(norm: RmsNorm | LayerNorm, *names: str) -> None:
+    """Hold its few numbers as they are used: each conversion would be a kernel of its own."""
+    for name in names:
+        weight = getattr(norm, name)
+        object.__setattr__(norm, name, weight.to(compute_dtype(weight.dtype)))
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -10,14 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.decoder.decoder import Batch
+from headstart.engine.decoder.layers import onto
 from headstart.engine.decoder.rotary import Rotary, SectionRotary, TablelessRotary, frequencies
 from headstart.engine.device.place import Place
-from headstart.engine.device.recorded import CudaRecorder, PlainRecorder, RecordedSteps, Recorder
+from headstart.engine.device.recorded import (
+    CudaRecorder,
+    PlainRecorder,
+    RecordedSteps,
+    Recorder,
+    sizes_up_to,
+)
 from headstart.engine.device.step import HostStep, Step, StepBuffer
 from headstart.engine.device.storage import DeviceKvCache
 from headstart.engine.device.weights import DeviceWeights, DirectorySource, TensorsLike, load
@@ -68,14 +76,28 @@ class DeviceDecoder:
         step = HostStep.of(batch)
         recorded = self._steps(cache)
         if recorded.takes(step) and batch.queries is None and not len(batch.soft_rows):
-            return recorded.run(step)[_on(step.wanted, self.place)].cpu()
+            logits = recorded.run(step)
+            if not np.array_equal(step.wanted, np.arange(len(logits))):
+                logits = logits[_on(step.wanted, self.place)]
+            return self.place.to_host(logits)
         on_device = StepBuffer(step, self.place.device).load(step)
         queries = batch.queries
         seen = None if queries is None else queries.to(self.place.device, copy=True)
-        logits = self._compute(on_device, cache, self._soft(batch, step), seen).cpu()
+        logits = self.place.to_host(self._compute(on_device, cache, self._soft(batch, step), seen))
         if queries is not None and seen is not None:
             queries.copy_(seen)
         return logits
+
+    def prepare(self, cache: KvCache, streams: int, tokens: int) -> int:
+        """Record decode steps of up to so many streams with contexts of up to so many tokens, so
+        that no session waits for it later. Returns how many sizes that were."""
+        assert isinstance(cache, DeviceKvCache)
+        axes = len(self._sections)
+        sizes = sizes_up_to(streams, -(-tokens // cache.block_size))
+        with self.place.current(), torch.inference_mode():
+            for rows, blocks in sizes:
+                self._steps(cache).run(HostStep.idle(rows, blocks, axes))
+        return len(sizes)
 
     def _steps(self, cache: DeviceKvCache) -> RecordedSteps:
         """Recordings hold the addresses of one cache's pools."""
@@ -91,7 +113,8 @@ class DeviceDecoder:
         if not len(batch.soft_rows):
             return None
         rows = step.row_of[batch.soft_rows.numpy()]
-        return _on(rows, self.place), batch.soft_vectors.to(self.place.device, self.place.wide)
+        vectors = onto(batch.soft_vectors, self.place.device).to(self.place.wide)
+        return _on(rows, self.place), vectors
 
     def _compute(
         self,
@@ -109,9 +132,7 @@ class DeviceDecoder:
         delta = torch.zeros(x.shape, dtype=self.place.dtype, device=x.device)
         for i, (layer, pools) in enumerate(zip(self.weights.layers, cache.pools, strict=True)):
             normed, x = operations.rms_norm(delta, layer.attn_norm, spec.rms_eps, x)
-            q, k, v = (
-                torch.unflatten(part, 1, (-1, spec.head_dim)) for part in layer.qkv(normed)
-            )
+            q, k, v = (torch.unflatten(part, 1, (-1, spec.head_dim)) for part in layer.qkv(normed))
             if cache.is_coded:
                 group = spec.heads // spec.kv_heads
                 q = q * layer.key_scale.repeat_interleave(group, dim=0)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.config import EngineConfig
@@ -39,6 +40,16 @@ class Place:
         """Within it this is the current device: where Triton launches and CUDA graphs record,
         wherever the tensors are."""
         return torch.cuda.device(self.device) if self.is_gpu else nullcontext()
+
+    def to_host(self, x: Tensor) -> Tensor:
+        """x, which is here, on the host, computed: from a GPU by way of pinned memory, which is
+        several times as fast. For what is soon dropped: that memory is short."""
+        if not self.is_gpu:
+            return x.cpu()
+        host = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
+        host.copy_(x, non_blocking=True)
+        torch.cuda.current_stream(self.device).synchronize()
+        return host
 
     def free_bytes(self) -> int:
         """Memory that is free on the GPU."""

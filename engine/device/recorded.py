@@ -55,7 +55,8 @@ class CudaRecorder:
             compute(step)  # compiles kernels and makes workspaces, which cannot be captured
         torch.cuda.current_stream(self._device).wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Of this thread alone: encoders may allocate in theirs meanwhile.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             out = compute(step)
 
         def replay() -> Tensor:
@@ -63,6 +64,13 @@ class CudaRecorder:
             return out
 
         return replay
+
+
+def sizes_up_to(streams: int, blocks: int) -> list[tuple[int, int]]:
+    """All sizes that steps of at most so many streams and blocks are filled up to."""
+    rows = {streams_for(count) for count in range(1, min(streams, MOST_STREAMS) + 1)}
+    widths = {blocks_for(count) for count in range(1, blocks + 1)}
+    return [(row, width) for width in sorted(widths) for row in sorted(rows)]
 
 
 def streams_for(count: int) -> int:

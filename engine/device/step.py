@@ -86,6 +86,24 @@ class HostStep:
             row_of=row_of,
         )
 
+    @classmethod
+    def idle(cls, streams: int, blocks: int, axes: int) -> HostStep:
+        """A step of streams that see no key and store nothing. `axes`: of positions; 0: they are
+        [rows]."""
+        shape = (axes, streams) if axes else (streams,)
+        return cls(
+            tokens=np.zeros(streams, np.int64),
+            positions=np.zeros(shape, np.int64),
+            slots=np.full(streams, NO_SLOT),
+            wanted=np.arange(streams),
+            tables=np.zeros((streams, blocks), np.int32),
+            starts=np.arange(streams + 1, dtype=np.int32),
+            contexts=np.zeros(streams, np.int32),
+            decoding=streams,
+            longest=1,
+            row_of=np.arange(streams),
+        )
+
     @property
     def only_decodes(self) -> bool:
         return self.decoding == len(self.contexts)

@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 
 from headstart.engine.asr.mel import MaxPolicy
+from headstart.engine.device.encoders import PlacedTensors
+from headstart.engine.device.place import Place
 from headstart.engine.errors import UnsupportedModel
 from headstart.engine.models import (
     composite,
@@ -41,6 +43,7 @@ class Loading:
     tensors: Callable[[ModelDirectory, Rename], Tensors] | None = None  # in place of the files'
     build: Build = in_torch  # what runs the decoder
     int8_encoders: bool = False
+    encoders: Place | None = None  # where those are; None: on the CPU
     left_out: tuple[str, ...] = ()  # beginnings of the names that get no data
     digest: Digest | None = None  # of the weights for pictures; None: not wanted
 
@@ -51,10 +54,10 @@ class Loading:
         return self.part(directory.checkpoint(rename, self.dtype, self.progress))
 
     def part(self, tensors: Tensors) -> Tensors:
-        """`tensors` without those that are left out."""
-        if not self.left_out and self.digest is None:
-            return tensors
-        return PartTensors(tensors, self.dtype, self.left_out, self.digest)
+        """`tensors` without those that are left out, those of encoders in their place."""
+        if self.left_out or self.digest is not None:
+            tensors = PartTensors(tensors, self.dtype, self.left_out, self.digest)
+        return tensors if self.encoders is None else PlacedTensors(tensors, self.encoders)
 
 
 def load(folder: Path, how: Loading) -> StreamModel:

@@ -51,7 +51,7 @@ def weights_bytes(source: ModelSource, how: Loading) -> int:
     """Memory of all weights loaded as `how` says. Raises as `source.load` does for a directory
     whose sizes cannot be read."""
     measured = SizeCounter(how.dtype, _is_int8(how), how.int8_encoders)
-    source.on(replace(how, build=in_torch, digest=None), measured)
+    source.on(replace(how, build=in_torch, encoders=None, digest=None), measured)
     return int(measured.bytes)
 
 
@@ -63,7 +63,7 @@ def picture_bytes(
     if any(name.startswith(how.left_out) for name in VISION if how.left_out):
         return 0
     # In fp32, since activations are: weights of another form are widened by small stripes.
-    sizes = replace(how, dtype=torch.float32, build=in_torch, digest=None)
+    sizes = replace(how, dtype=torch.float32, build=in_torch, encoders=None, digest=None)
     model = source.on(sizes, SizeCounter(torch.float32, int8=False))
     return encoding_bytes(model, together, budget_tokens)
 
@@ -77,15 +77,15 @@ def check_fits(
 ) -> int:
     """Bytes of the weights. Raises `NotEnoughMemory` if they, K/V, the largest batch of pictures
     (`together`, within `budget_tokens`) and other computation need more than is available to this
-    process, or free on the GPU that decodes. Pictures are encoded on the CPU."""
+    process, or free on the GPU."""
     weights = weights_bytes(source, how)
-    place = how.build.place if isinstance(how.build, OnDevice) else None
+    place = how.build.place if isinstance(how.build, OnDevice) else how.encoders
     gpu = place if place is not None and place.is_gpu else None
     left = available_bytes() if gpu is None else gpu.free_bytes()
     if left is None:
         return weights
     beside = kv_pool_bytes + OVERHEAD_BYTES
-    if gpu is None:
+    if gpu is None or how.encoders is not None:
         beside += picture_bytes(source, how, together, budget_tokens)
     if weights + beside > left:
         form = "int8" if _is_int8(how) else str(how.dtype).removeprefix("torch.")

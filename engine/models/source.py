@@ -21,7 +21,7 @@ from headstart.engine.models.checkpoint.words import SETTINGS, TOKENIZER, Words,
 from headstart.engine.models.decoder.choice import in_int8, in_torch
 from headstart.engine.models.families import Loading, load, vision_folder
 from headstart.engine.models.perception.interface import StreamModel
-from headstart.engine.models.sizes import SIZES, omni_config, sized_omni
+from headstart.engine.models.sizes import QWEN2_VL, SIZES, config_of, sized
 from headstart.kernels.native import default_backend
 
 EXPECTED = f"config.json, *.safetensors, {TOKENIZER} and {SETTINGS}"
@@ -104,10 +104,12 @@ def loading_of(config: EngineConfig) -> Loading:
     if form in ("auto", "dummy"):
         form = "bf16" if place or default_backend() == "reference" else "int8"
     build = in_int8 if form == "int8" else in_torch
+    int8_encoders = config.encoder_weights == "int8" and form != "fp32"
     return Loading(
         dtype=torch.float32 if form == "fp32" else torch.bfloat16,
         build=build if place is None else OnDevice(place, form == "int8"),
-        int8_encoders=config.encoder_weights == "int8" and form != "fp32",
+        int8_encoders=int8_encoders,
+        encoders=None if int8_encoders else place,  # those run on the CPU's kernels alone
     )
 
 
@@ -127,13 +129,13 @@ def _sized_like(folder: Path) -> ModelSource:
 
 
 def _published(size: str) -> ModelSource:
-    text = omni_config(size).part("text_config")
+    text = config_of(size).part("text_config")
 
     def on(how: Loading, tensors: Tensors) -> StreamModel:
         held = how.part(tensors)
-        return sized_omni(size, held, how.build, answer_opening=how.answer_opening)
+        return sized(size, held, how.build, answer_opening=how.answer_opening)
 
-    name = f"qwen2_5_omni-{size}-dummy"
+    name = f"{size}-dummy" if size == QWEN2_VL else f"qwen2_5_omni-{size}-dummy"
     return _random(name, lambda: stand_in(text.integer("vocab_size")), on)
 
 

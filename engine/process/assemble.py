@@ -21,6 +21,7 @@ from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.device.choice import device_of
+from headstart.engine.device.decoder import DeviceDecoder
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer, Thinning, View
@@ -30,6 +31,7 @@ from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.unused_memory import give_back, trim_heap
+from headstart.engine.process.warm_up import record_steps
 from headstart.engine.process.worker_thread import WorkerThread
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
@@ -156,6 +158,7 @@ def assemble(
     engine = Engine(_parts(model, chosen.recognizer, eyes, reader, config), emit)
     with clock.stage("warm-up"):
         give_back()
+        record_steps(model.decoder, model.cache)
         _warm_up(engine, chosen.recognizer, report)
         trim_heap()
     info = api.ModelInfo(
@@ -241,14 +244,19 @@ def _parts(
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
-        recognition_worker=recognition_worker(recognizer, config),
+        recognition_worker=recognition_worker(recognizer, config, model.decoder),
     )
 
 
-def recognition_worker(recognizer: SpeechRecognizer, config: EngineConfig) -> WorkerThread | None:
-    """The recogniser's thread, if the settings want one. Not for a recogniser whose results are
-    embeddings: it puts them into its session's stream, which belongs to the steps."""
-    wanted = config.recognition == "beside" and isinstance(recognizer, WhisperRecognizer)
+def recognition_worker(
+    recognizer: SpeechRecognizer, config: EngineConfig, decoder: object = None
+) -> WorkerThread | None:
+    """The recogniser's thread, if the settings want one; on "auto" if `decoder` is on a GPU. Not
+    for a recogniser whose results are embeddings: it puts them into its session's stream, which
+    belongs to the steps."""
+    on_gpu = isinstance(decoder, DeviceDecoder) and decoder.place.is_gpu
+    beside = on_gpu if config.recognition == "auto" else config.recognition == "beside"
+    wanted = beside and isinstance(recognizer, WhisperRecognizer)
     return WorkerThread("recogniser") if wanted else None
 
 

@@ -42,13 +42,14 @@ from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.picture_sizes import frame_size, still_size
 from headstart.engine.models.perception.samples import encode_samples
 from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
+from headstart.engine.models.placed import placed
 from headstart.engine.models.pooled import pooled, pooled_frame
 from headstart.engine.models.source import ModelSource, loading_of, vision_settings
 from headstart.engine.process.assemble import recognition_worker, thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
 from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.stills import still_encoder
-from headstart.engine.process.warm_up import warm_up
+from headstart.engine.process.warm_up import record_steps, warm_up
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.batch_size import BatchSize
 from headstart.engine.scheduling.encode_queue import EncodeQueue
@@ -116,6 +117,7 @@ def assemble_source(
     eyes = ModelImageEncoder(model, stills), still_encoder(stills, config, detectors)
     parts = _parts(model, recognizer, eyes, client, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
+    record_steps(model.decoder, cache)
     warm_up(engine, model, report, hears=model.spec.audio is not None or bool(transcriber))
     info = api.ModelInfo(
         name=source.name,
@@ -150,10 +152,10 @@ def loaded(
     pictures: bool = True,
     sounds: bool = True,
 ) -> StreamModel:
-    """The model, its encoders in int8 if `how` says so: calibrated on samples of what it has
-    weights for."""
+    """The model, its encoders where `how` says, and in int8 if it says so: calibrated on samples of
+    what it has weights for."""
     if not how.int8_encoders:
-        return source.load(how)
+        return placed(source.load(how), how.encoders)
     with int8_projections() as made:
         model = source.load(how)
     report("calibration", 0, 0)
@@ -261,7 +263,7 @@ def _parts(
         ),
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
-        recognition_worker=recognition_worker(recognizer, config),
+        recognition_worker=recognition_worker(recognizer, config, model.decoder),
     )
 
 

@@ -6,7 +6,9 @@ import select
 from collections.abc import Callable
 
 from headstart.engine import api
+from headstart.engine.device.decoder import DeviceDecoder
 from headstart.engine.engine import Engine
+from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.models.perception.interface import StreamModel
 
 _SESSION = "warm-up"
@@ -14,6 +16,15 @@ _CHUNK_SAMPLES = api.SAMPLE_RATE_HZ // 2
 # Larger pictures would cost a 3 billion weight model a minute of one core.
 _MAX_SIDE_PX = 224
 _POLL_S = 0.5
+# Decode steps recorded at the start; recording another size later holds up all sessions once.
+RECORDED_STREAMS = 8
+RECORDED_TOKENS = 2048
+
+
+def record_steps(decoder: object, cache: KvCache) -> None:
+    """Record the decode steps of a `decoder` on a GPU that sessions begin with."""
+    if isinstance(decoder, DeviceDecoder) and decoder.place.is_gpu:
+        decoder.prepare(cache, RECORDED_STREAMS, RECORDED_TOKENS)
 
 
 def warm_up(

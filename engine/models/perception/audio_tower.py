@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headstart.engine.asr.mel import MaxPolicy
-from headstart.engine.decoder.layers import LayerNorm, attend, compute_dtype
+from headstart.engine.decoder.layers import LayerNorm, attend, compute_dtype, onto
 from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.interface import AudioOut, AudioSpec, TailPolicy
@@ -89,9 +89,15 @@ class WhisperStem:
         """Dtype of features."""
         return self._conv1[0].dtype
 
+    @property
+    def device(self) -> torch.device:
+        """Where features are. Spectrograms come from the host."""
+        return self._conv1[0].device
+
     def convolve(self, mel: Tensor) -> Tensor:
         """Features [n, mels, T] -> [n, (T - 1) // 2 + 1, width], zero-padded on both sides."""
-        x = F.gelu(F.conv1d(mel.to(self.dtype), *self._conv1, padding=1))
+        mel = onto(mel.to(self.dtype), self.device)
+        x = F.gelu(F.conv1d(mel, *self._conv1, padding=1))
         x = F.gelu(F.conv1d(x, *self._conv2, stride=2, padding=1))
         return x.transpose(1, 2)
 
@@ -100,7 +106,8 @@ class WhisperStem:
         `left` [mels, 2] precedes it (None: start of the sound), `right` [mels, 1] follows it."""
         edge = mel.new_zeros((len(mel), 2))
         around = [edge if left is None else left, mel, edge[:, :1] if right is None else right]
-        x = F.gelu(F.conv1d(torch.cat(around, dim=1)[None].to(self.dtype), *self._conv1))
+        part = onto(torch.cat(around, dim=1)[None].to(self.dtype), self.device)
+        x = F.gelu(F.conv1d(part, *self._conv1))
         if left is None:
             x[:, :, 0] = 0.0  # zero padding, not the convolution's response to it
         if mel.shape[1] % 2:
@@ -163,7 +170,8 @@ class AudioTower:
         self.sizes = sizes
         self._stem = WhisperStem(tensors, sizes.mels, sizes.width, sizes.layers, sizes.ffn)
         self._spectrogram = Spectrogram(sizes.mels, policy, self._stem.dtype)
-        self._positions = sinusoids(sizes.max_positions, sizes.width)
+        positions = sinusoids(sizes.max_positions, sizes.width)
+        self._positions = positions.to(self._stem.device)
         self._norm = layer_norm(tensors, "ln_post", sizes.width)
         self._proj = projection(
             tensors.take("proj.weight", sizes.output, sizes.width),
@@ -201,7 +209,8 @@ class AudioTower:
         )
 
     def _empty(self) -> Tensor:
-        return torch.empty((0, self.sizes.width), dtype=self._stem.dtype)
+        shape = (0, self.sizes.width)
+        return torch.empty(shape, dtype=self._stem.dtype, device=self._stem.device)
 
     def encode_windows(self, mel: Tensor) -> Tensor:
         """Windows of equal length [n, mels, T <= window] -> [n * tokens, width]."""

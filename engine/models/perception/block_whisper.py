@@ -144,4 +144,4 @@ class BlockWhisper:
 
     def _empty(self) -> Tensor:
         shape = (0, self.sizes.stack * self.sizes.width)
-        return torch.empty(shape, dtype=self._stem.dtype)
+        return torch.empty(shape, dtype=self._stem.dtype, device=self._stem.device)

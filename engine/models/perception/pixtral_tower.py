@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.engine.decoder.layers import RmsNorm, attend, rotate
+from headstart.engine.decoder.layers import RmsNorm, attend, compute_dtype, onto, rotate
 from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 
@@ -54,7 +54,9 @@ class PixtralTower:
         """`layers`: number of the encoder's layers to run. Raises `BadWeights`."""
         self.sizes = sizes
         patch = (sizes.width, 3, sizes.patch_px, sizes.patch_px)
-        self._patch = projection(tensors.take("patch_conv.weight", *patch).flatten(1))
+        weight = tensors.take("patch_conv.weight", *patch).flatten(1)
+        self._patch = projection(weight)
+        self._device, self._dtype = weight.device, compute_dtype(weight.dtype)
         self._norm = RmsNorm(tensors.take("ln_pre.weight", sizes.width), EPS)
         self._activation = ACTIVATIONS[sizes.activation]
         self._layers = [_layer(tensors, f"transformer.layers.{i}.", sizes) for i in range(layers)]
@@ -64,14 +66,15 @@ class PixtralTower:
         patch_px, heads = self.sizes.patch_px, self.sizes.heads
         rows, columns = (side // patch_px for side in pixels.shape[1:])
         cells = pixels.reshape(3, rows, patch_px, columns, patch_px)
-        x = self._norm(self._patch(cells.permute(1, 3, 0, 2, 4).reshape(rows * columns, -1)))
-        cos, sin = (angle.to(x.dtype) for angle in self._angles(rows, columns))
+        values = onto(cells.permute(1, 3, 0, 2, 4).reshape(rows * columns, -1), self._device)
+        x = self._norm(self._patch(values).to(self._dtype))
+        cos, sin = (onto(angle.to(x.dtype), x.device) for angle in self._angles(rows, columns))
         for layer in self._layers:
             normed = layer.norm1(x)
             q, k, v = (
                 torch.unflatten(p(normed), -1, (heads, -1)) for p in (layer.q, layer.k, layer.v)
             )
-            q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+            q, k = (rotate(part, cos, sin).to(v.dtype) for part in (q, k))
             x = x + layer.out(attend(q[None], k[None], v[None])[0])
             normed = layer.norm2(x)
             x = x + layer.down(self._activation(layer.gate(normed)) * layer.up(normed))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.engine.decoder.layers import LayerNorm, attend
+from headstart.engine.decoder.layers import LayerNorm, attend, compute_dtype, onto
 from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.audio_tower import layer_norm
@@ -49,10 +49,10 @@ class Siglip:
         """`layers`: number of the encoder's layers to run."""
         self.sizes = sizes
         patch = (sizes.width, 3, sizes.patch_px, sizes.patch_px)
-        self._patch = projection(
-            tensors.take("embeddings.patch_embedding.weight", *patch).flatten(1),
-            tensors.take("embeddings.patch_embedding.bias", sizes.width),
-        )
+        weight = tensors.take("embeddings.patch_embedding.weight", *patch).flatten(1)
+        bias = tensors.take("embeddings.patch_embedding.bias", sizes.width)
+        self._patch = projection(weight, bias)
+        self._device, self._dtype = weight.device, compute_dtype(weight.dtype)
         positions = (sizes.side**2, sizes.width)
         self._positions = tensors.take("embeddings.position_embedding.weight", *positions)
         self._layers = [_layer(tensors, f"encoder.layers.{i}.", sizes) for i in range(layers)]
@@ -62,7 +62,8 @@ class Siglip:
         patch_px, side = self.sizes.patch_px, self.sizes.side
         pixels = pixels[..., : side * patch_px, : side * patch_px]
         cells = pixels.reshape(len(pixels), 3, side, patch_px, side, patch_px)
-        x = self._patch(cells.permute(0, 2, 4, 1, 3, 5).reshape(len(pixels), side**2, -1))
+        values = cells.permute(0, 2, 4, 1, 3, 5).reshape(len(pixels), side**2, -1)
+        x = self._patch(onto(values, self._device)).to(self._dtype)
         x = x + self._positions.to(x.dtype)
         for layer in self._layers:
             normed = layer.norm1(x)

@@ -10,19 +10,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headstart.engine.decoder.layers import LayerNorm, RmsNorm, attend_in_groups, rotate
+from headstart.engine.decoder.layers import (
+    LayerNorm,
+    RmsNorm,
+    attend_in_groups,
+    compute_dtype,
+    onto,
+    rotate,
+)
 from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.audio_tower import layer_norm
 
 ROPE_BASE = 10_000.0
 EPS = 1e-6
+CACHED_GRIDS = 16
 Norm = RmsNorm | LayerNorm
 
 
@@ -73,6 +81,18 @@ class Windows:
     lengths: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Grid:
+    """What is the same for all pictures of a size, on the encoder's device: the order of merged
+    patches and its inverse, the rotation of each patch, and the windows' lengths."""
+
+    order: Tensor
+    back: Tensor
+    cos: Tensor
+    sin: Tensor
+    lengths: list[int]
+
+
 class VisionTower:
     """The encoder."""
 
@@ -80,7 +100,10 @@ class VisionTower:
         """Raises `BadWeights`."""
         self.sizes = sizes
         patch = (sizes.width, 3, sizes.frames, sizes.patch_px, sizes.patch_px)
-        self._patch = projection(tensors.take("patch_embed.proj.weight", *patch).flatten(1))
+        weight = tensors.take("patch_embed.proj.weight", *patch).flatten(1)
+        self._patch = projection(weight)
+        self._device, self._dtype = weight.device, compute_dtype(weight.dtype)
+        self._grid = lru_cache(CACHED_GRIDS)(self._new_grid)
         old = generation is Generation.QWEN2_VL
         fused = generation is not Generation.QWEN2_5_OMNI
         build = _vl_block if old else partial(_gated_block, fused=fused)
@@ -102,23 +125,15 @@ class VisionTower:
         sizes = self.sizes
         cell = sizes.merge**2
         units = len(patches) // (rows * columns * cell)
-        windows = window_order(rows, columns, self._window, cell)
-        order = torch.cat([windows.order + unit * rows * columns for unit in range(units)])
-        x = torch.unflatten(self._patch(patches), 0, (-1, cell))[order].flatten(0, 1)
-        cos, sin = self._angles(rows, columns, x.dtype)
-        cos, sin = (
-            torch.unflatten(angle, 0, (-1, cell))[windows.order].flatten(0, 1).repeat(units, 1)
-            for angle in (cos, sin)
-        )
+        grid = self._grid(rows, columns, units)
+        x = self._patch(onto(patches, self._device)).to(self._dtype)
+        x = torch.unflatten(x, 0, (-1, cell))[grid.order].flatten(0, 1)
         whole = [rows * columns * cell] * units
-        parts = list(windows.lengths) * units
         for i, block in enumerate(self._blocks):
-            seen = whole if not sizes.window_px or i in sizes.whole else parts
-            x = x + self._attend(block, x, cos, sin, seen)
+            seen = whole if not sizes.window_px or i in sizes.whole else grid.lengths
+            x = x + self._attend(block, x, grid.cos, grid.sin, seen)
             x = x + block.mlp(block.norm2(x))
-        back = torch.empty_like(order)
-        back[order] = torch.arange(len(order))
-        return torch.unflatten(x, 0, (-1, cell))[back].flatten(1)
+        return torch.unflatten(x, 0, (-1, cell))[grid.back].flatten(1)
 
     def project(self, features: Tensor) -> Tensor:
         """[n, 4 * width] -> [n, output]."""
@@ -131,6 +146,19 @@ class VisionTower:
         """A window's side in merged patches."""
         return self.sizes.window_px // self.sizes.side_px
 
+    def _new_grid(self, rows: int, columns: int, units: int) -> _Grid:
+        cell = self.sizes.merge**2
+        windows = window_order(rows, columns, self._window, cell)
+        order = torch.cat([windows.order + unit * rows * columns for unit in range(units)])
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order))
+        cos, sin = (
+            torch.unflatten(angle, 0, (-1, cell))[windows.order].flatten(0, 1).repeat(units, 1)
+            for angle in self._angles(rows, columns)
+        )
+        order, back, cos, sin = (part.to(self._device) for part in (order, back, cos, sin))
+        return _Grid(order, back, cos, sin, list(windows.lengths) * units)
+
     def _attend(
         self, block: _Block, x: Tensor, cos: Tensor, sin: Tensor, lengths: list[int]
     ) -> Tensor:
@@ -139,10 +167,10 @@ class VisionTower:
             torch.unflatten(p(normed), 1, (self.sizes.heads, -1))
             for p in (block.q, block.k, block.v)
         )
-        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        q, k = (rotate(part, cos, sin).to(v.dtype) for part in (q, k))
         return block.proj(attend_in_groups(q, k, v, lengths))
 
-    def _angles(self, rows: int, columns: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _angles(self, rows: int, columns: int) -> tuple[Tensor, Tensor]:
         """cos and sin [patches, head / 2]: half rotates with height, half with width."""
         merge, head = self.sizes.merge, self.sizes.width // self.sizes.heads
         half = head // 2
@@ -150,11 +178,12 @@ class VisionTower:
         grid = torch.cartesian_prod(torch.arange(rows * merge), torch.arange(columns * merge))
         blocks = grid.view(rows, merge, columns, merge, 2).transpose(1, 2).reshape(-1, 2)
         angles = (blocks[:, :, None].double() * rates).flatten(1)
-        return angles.cos().to(dtype), angles.sin().to(dtype)
+        return angles.cos().to(self._dtype), angles.sin().to(self._dtype)
 
 
 def window_order(rows: int, columns: int, window: int, cell: int) -> Windows:
-    """Merged patches of a grid in window order (`window` 0: a single window)."""
+    """Merged patches of a grid in window order (`window` 0: a single window). Windows of one length
+    are neighbours, since they are attended to in one call."""
     index = torch.arange(rows * columns).view(rows, columns)
     window = window or max(rows, columns)
     parts = [
@@ -162,6 +191,7 @@ def window_order(rows: int, columns: int, window: int, cell: int) -> Windows:
         for band in torch.split(index, window, dim=0)
         for part in torch.split(band, window, dim=1)
     ]
+    parts.sort(key=len, reverse=True)
     return Windows(torch.cat(parts), tuple(len(part) * cell for part in parts))
 
 

@@ -103,6 +103,25 @@ def test_sessions_in_one_batch_do_not_touch_each_other(model: LoadedModel) -> No
         stream.close()
 
 
+def test_recording_ahead_changes_nothing(model: LoadedModel) -> None:
+    """Sizes are recorded before a session comes; what is in the cache stays as it is."""
+    assert isinstance(model.decoder, DeviceDecoder)
+    model.cache.fill(0.0)  # what nobody wrote may be NaN, which equals nothing
+    stream = model.new_stream("s")
+    stream.append(list(range(2, 30)))
+    finish(model, stream, token_budget=7)
+    before = [pools.k.clone() for pools in model.cache.pools]  # type: ignore[attr-defined]
+    assert model.decoder.prepare(model.cache, streams=5, tokens=40) == 8
+    sizes = model.decoder._steps(model.cache).sizes  # type: ignore[arg-type]
+    assert {(s, b) for s in (1, 2, 4, 8) for b in (8, 32)} <= set(sizes)
+    after = [pools.k for pools in model.cache.pools]  # type: ignore[attr-defined]
+    assert all(torch.equal(a, b) for a, b in zip(after, before, strict=True))
+    stream.append([1])
+    logits = finish(model, stream, token_budget=7)
+    assert (logits - logits_at_once(model, stream.tokens)).abs().max() < 1e-3
+    stream.close()
+
+
 def test_a_soft_token_is_its_embedding(model: LoadedModel) -> None:
     """A soft token that holds word 7's embedding gives word 7's logits; another gives others."""
     stream = model.new_stream("s")

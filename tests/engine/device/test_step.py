@@ -17,6 +17,7 @@ from headstart.engine.device.recorded import (
     RecordedSteps,
     Replay,
     blocks_for,
+    sizes_up_to,
     streams_for,
 )
 from headstart.engine.device.step import NO_SLOT, HostStep, Step, StepBuffer
@@ -166,3 +167,23 @@ def test_rows_of_a_batch_may_come_in_any_mix() -> None:
         assert (lengths[: host.decoding] == 1).all()
         for start, end in zip(host.starts[:-1], host.starts[1:], strict=True):
             assert (np.diff(host.tokens[start:end]) == 1).all()
+
+
+def test_sizes_that_are_recorded_before_they_are_needed() -> None:
+    """Every step of so few streams and blocks is filled up to one of them."""
+    sizes = sizes_up_to(12, 40)
+    assert sizes == [(s, b) for b in (8, 32, 128) for s in (1, 2, 4, 8, 12)]
+    assert sizes_up_to(500, 1)[-1] == (MOST_STREAMS, 8)
+
+
+@pytest.mark.parametrize("axes", [0, 3])
+def test_an_idle_step_has_the_sizes_of_a_filled_up_one(axes: int) -> None:
+    """The same arrays, so that its recording serves it."""
+    idle = HostStep.idle(4, 8, axes)
+    filled = HostStep.of(batch([1, 1, 1], axes or 1)).padded(4, 8)
+    for (name, mine), (other, theirs) in zip(
+        idle.arrays().items(), filled.arrays().items(), strict=True
+    ):
+        assert (name, mine.shape, mine.dtype) == (other, theirs.shape, theirs.dtype)
+    assert idle.only_decodes
+    assert set(idle.slots.tolist()) == {NO_SLOT}

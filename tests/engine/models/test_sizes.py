@@ -8,13 +8,14 @@ from headstart.engine.errors import BadSettings
 from headstart.engine.kvcache.storage import kv_bytes_per_token
 from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
 from headstart.engine.models.qwen2_5_omni import audio_sizes, vision_sizes
-from headstart.engine.models.sizes import omni_config
+from headstart.engine.models.qwen2_vl import vision_sizes as qwen2_vl_vision
+from headstart.engine.models.sizes import QWEN2_VL, config_of
 
 
 @pytest.mark.parametrize(("size", "kib", "hidden"), [("3b", 36, 2048), ("7b", 56, 3584)])
 def test_a_size_has_the_published_cost_of_a_token(size: str, kib: int, hidden: int) -> None:
     """36 and 56 KiB of bf16 K/V a token; both encoders give the decoder's width."""
-    config = omni_config(size)
+    config = config_of(size)
     text = config.part("text_config")
     spec = decoder_spec(text)
     per_token = kv_bytes_per_token(spec.layers, spec.kv_heads, spec.head_dim, "bf16")
@@ -26,7 +27,17 @@ def test_a_size_has_the_published_cost_of_a_token(size: str, kib: int, hidden: i
     assert vision_sizes(config.part("vision_config")).output == hidden
 
 
+def test_qwen2_vl_has_the_published_cost_of_a_token() -> None:
+    """As Qwen2.5-Omni's 7b, and no audio."""
+    config = config_of(QWEN2_VL)
+    spec = decoder_spec(config.part("text_config"))
+    assert kv_bytes_per_token(spec.layers, spec.kv_heads, spec.head_dim, "bf16") == 56 * 1024
+    assert spec.qkv_bias
+    assert qwen2_vl_vision(config.part("vision_config")).output == spec.hidden == 3584
+    assert "audio_config" not in config
+
+
 def test_a_size_that_was_not_published_is_refused() -> None:
     """With those that were."""
-    with pytest.raises(BadSettings, match="one of 3b, 7b"):
-        omni_config("13b")
+    with pytest.raises(BadSettings, match="one of 3b, 7b, qwen2-vl-7b, tiny"):
+        config_of("13b")

@@ -1,17 +1,19 @@
-"""What the GPU benchmark does where there is no GPU, and with kernels that are not right."""
+"""The kernels' stage where there is no GPU, and with kernels that are not right."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from headstart.benchmarks import gpu
 from headstart.benchmarks.cli import app
+from headstart.benchmarks.gpu import kernels as gpu
+from headstart.benchmarks.gpu.stages import Lines
 from headstart.kernels.gpu import checks
 from headstart.kernels.gpu.checks import Compared
 
@@ -44,6 +46,7 @@ def test_without_a_gpu_it_says_so() -> None:
     assert done.exit_code == 2
     assert "expected a GPU" in done.output
     assert "--dry-run" in done.output
+    assert "--device cpu" in done.output
 
 
 def test_every_case_has_a_check() -> None:
@@ -83,6 +86,16 @@ def test_what_is_not_reached_in_time_is_named() -> None:
     late = time.monotonic() - 1
     assert set(gpu.check_all(late).values()) == {"not reached"}
     assert {row["error"] for row in gpu.time_all({}, None, late)} == {"not reached"}
+
+
+def test_each_finding_is_a_line_at_once(tmp_path: Path) -> None:
+    """What a process has written before it hangs is known."""
+    lines, late = Lines(tmp_path / "kernels.jsonl"), time.monotonic() - 1
+    gpu.check_all(late, lines)
+    gpu.time_all({}, None, late, lines)
+    rows = lines.read()
+    assert [row["check"] for row in rows if "check" in row] == list(checks.CHECKS)
+    assert len(rows) == len(checks.CHECKS) + len(gpu.plan())
 
 
 def test_a_fault_of_the_driver_loses_no_row(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,163 @@
+"""Stages: one that hangs, fails or is killed loses its own rest, and no more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headstart.benchmarks.gpu import command
+from headstart.benchmarks.gpu.command import Options, Result, limit_of
+from headstart.benchmarks.gpu.stages import INCOMPLETE, Ended, Lines, Stage, run
+
+BODIES = {
+    "whole": "lines.add({'model': 'a'})",
+    "incomplete": f"lines.add({{'model': 'a'}}); raise SystemExit({INCOMPLETE})",
+    "raises": "lines.add({'model': 'a'}); raise RuntimeError('an illegal memory access')",
+    "killed": "lines.add({'model': 'a'}); os.kill(os.getpid(), 9)",
+    "hangs": "lines.add({'model': 'a'}); end_in(0.1); [None for _ in iter(int, 1)]",
+    "deaf": "lines.add({'model': 'a'}); signal.pause()",
+}
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module for each body, run as stages are."""
+    head = """
+        import argparse, os, signal
+        from pathlib import Path
+        from headstart.benchmarks.gpu.stages import Lines, end_in
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--out", type=Path)
+        parser.add_argument("--limit-s", type=float)
+        lines = Lines(parser.parse_args().out)
+        """
+    for name, body in BODIES.items():
+        (tmp_path / f"stage_{name}.py").write_text(textwrap.dedent(head) + body + "\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.getcwd()]))
+    return tmp_path
+
+
+def stage(name: str) -> Stage:
+    return Stage(name, f"stage_{name}", (), 1.0)
+
+
+def test_one_that_ends_has_no_error(modules: Path) -> None:
+    """Its rows are those that it wrote."""
+    ended = run(stage("whole"), modules, 60.0)
+    assert (ended.rows, ended.error) == ([{"model": "a"}], None)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("incomplete", "see its rows"),
+        ("raises", "an illegal memory access"),
+        ("killed", "ended by SIGKILL"),
+        ("hangs", "not done within 60 s"),
+    ],
+)
+def test_what_it_wrote_before_it_failed_is_there(modules: Path, name: str, error: str) -> None:
+    """With why it ended: a hang in a loop that answers no signal of Python's, too."""
+    ended = run(stage(name), modules, 60.0)
+    assert ended.rows == [{"model": "a"}]
+    assert ended.error is not None
+    assert error in ended.error
+
+
+def test_one_that_does_not_end_itself_is_killed(
+    modules: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind its limit and the grace: however it got there."""
+    monkeypatch.setattr("headstart.benchmarks.gpu.stages.GRACE_S", 0.0)
+    ended = run(stage("deaf"), modules, 0.5)
+    assert ended.error == "not done within 0 s"
+
+
+def test_half_a_line_is_none(tmp_path: Path) -> None:
+    """A process that is killed while it writes leaves one."""
+    path = tmp_path / "rows.jsonl"
+    lines = Lines(path)
+    assert lines.read() == []
+    lines.add({"n": 1})
+    path.write_text(path.read_text() + '{"n": ')
+    assert lines.read() == [{"n": 1}]
+
+
+def test_an_alarm_ends_a_process_that_hangs() -> None:
+    """By the kernel, whatever Python is doing."""
+    script = (
+        "from headstart.benchmarks.gpu.stages import end_in; end_in(0.1); [0 for _ in iter(int, 1)]"
+    )
+    assert subprocess.run([sys.executable, "-c", script], timeout=60).returncode == -14
+
+
+def test_what_a_stage_leaves_is_the_next_ones() -> None:
+    """Shares of what is left add up to it; the last has all."""
+    stages = [Stage(name, "m", (), share) for name, share in (("a", 3.0), ("b", 1.0))]
+    first = limit_of(stages[0], stages[1:], 105.0)
+    assert first == pytest.approx(75.0)
+    assert limit_of(stages[1], [], 105.0 - first) == pytest.approx(25.0)
+    assert limit_of(stages[1], [], 1.0) == 0.0
+
+
+def test_kernels_are_no_stage_on_the_cpu() -> None:
+    """There is nothing to run them on; on a GPU they come first."""
+    assert [each.name for each in Options(device="cpu").stages()] == list(command.STANDARD)
+    assert Options().stages()[0].name == command.KERNELS
+    assert [each.name for each in Options(kernels=False).stages()] == list(command.STANDARD)
+
+
+def test_rows_find_their_place() -> None:
+    """By what they are about; and the summary has the most sessions that kept up."""
+    result = Result()
+    result.add(
+        Stage("kernels", "m", (), 1.0),
+        Ended([{"device": "X"}, {"check": "c", "found": 0.5}, {"kernel": "k", "us": 1}], 2.0, None),
+    )
+    rows = [
+        {"model": "m", "load_s": 1.0},
+        {"model": "m", "sessions": 8, "in_time": True, "on_target": True},
+        {"model": "m", "sessions": 32, "in_time": True, "on_target": False},
+        {"model": "m", "sessions": 64, "error": "not reached"},
+    ]
+    result.add(Stage("m", "m", (), 1.0), Ended(rows, 3.0, "see its rows"))
+    whole = result.whole(5.0)
+    assert whole["device"] == "X"
+    assert whole["checks"] == {"c": 0.5}
+    assert [len(whole[key]) for key in ("rows", "models", "sessions")] == [1, 1, 3]
+    assert whole["summary"] == {"m": {"in_time": 32, "on_target": 8}}
+    assert not whole["complete"]
+
+
+def test_every_stage_runs_though_the_first_fails(
+    modules: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file has what is known after each, and in the end all; the exit code says that it is not
+    complete."""
+    names = ["raises", "whole"]
+    monkeypatch.setattr(Options, "stages", lambda _: [stage(name) for name in names])
+    out = modules / "out.json"
+    kept: list[int] = []
+    keep = command._keep
+
+    def kept_too(path: Path | None, whole: dict[str, Any]) -> None:
+        kept.append(len(whole["stages"]))
+        keep(path, whole)
+
+    monkeypatch.setattr(command, "_keep", kept_too)
+    assert command.measure(Options(device="cpu", limit_s=120.0, out=out), True) == 1
+    assert kept == [1, 2, 2]
+    printed = json.loads(capsys.readouterr().out.splitlines()[-1])
+    written = json.loads(out.read_text())
+    assert written["stages"] == printed["stages"]
+    assert "illegal" in printed["stages"]["raises"]["error"]
+    assert printed["stages"]["whole"]["error"] is None
+    assert printed["models"] == [{"model": "a"}, {"model": "a"}]
+    assert not (modules / "out.json.part").exists()
