@@ -47,7 +47,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.tensors import RandomTensors
 from headstart.engine.models.checkpoint.text_config import decoder_spec
 from headstart.engine.models.decoder.choice import in_int8
-from headstart.engine.models.sizes import omni_config
+from headstart.engine.models.sizes import config_of
 from headstart.engine.process.load import load_model
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Plan, Work
@@ -140,7 +140,7 @@ def _packaged(model: str) -> Subject:
 
 
 def _random(model: str) -> Subject:
-    text = omni_config("3b").part("text_config")
+    text = config_of("3b").part("text_config")
     spec = replace(decoder_spec(text), layers=RANDOM_LAYERS)
     decoder = in_int8(RandomTensors(torch.bfloat16), spec, RANDOM_SECTIONS)
     dealer = np.random.default_rng(0)

@@ -33,7 +33,7 @@ who = st.sampled_from(NAMES)
 class Memory:
     """Instead of K and V, each slot holds the tokens that they are computed from."""
 
-    bytes_per_token = 100
+    bytes_per_token = narrow_bytes_per_token = 100
 
     def __init__(self) -> None:
         self.slots = [0] * (BLOCKS * SIZE)
