@@ -193,7 +193,7 @@ def stream(
     shown: list[tuple[float, list[str]]] = []  # after which ms, which words
     readings: list[tuple[float, list[str]]] = []  # the same as the model reads them
     tokens: list[int] = []
-    at_ms, paused = 0.0, False
+    at_ms = 0.0
     for step in steps:
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         utterance = utterance or recognizer.open()
@@ -209,10 +209,9 @@ def stream(
         reading = f"{model_read} {model_reads}".strip()
         readings.append((at_ms, reading.split()))
         reads = encode(reading)
-        if not isinstance(step, Chunk) and not paused:  # else its words stood already
+        if not isinstance(step, Chunk):
             earlier = len(encode(model_read))
             _count_final(tokens[earlier:], reads[earlier:], heard.stages_ms, tally)
-        paused = not isinstance(step, Chunk)
         shown.append((at_ms, text.split()))
         tokens = _prefill(tokens, reads, tally)
         if step is Pause.END:
@@ -235,11 +234,13 @@ def stream(
 def _count_final(
     before: Sequence[int], after: Sequence[int], stages_ms: Mapping[str, float], tally: Tally
 ) -> None:
-    """Cost and kept tokens of a final pass: no cost if the last chunk was heard as a whole."""
-    tally.hush_ms.append(sum(stages_ms.values()))
-    tally.read += len(before)
-    pairs = zip(before, after, strict=False)
-    tally.kept += sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    """Cost and kept tokens of a final pass; not counted if its words stood already."""
+    spent_ms = sum(stages_ms.values())
+    if spent_ms:
+        tally.hush_ms.append(spent_ms)
+        tally.read += len(before)
+        pairs = zip(before, after, strict=False)
+        tally.kept += sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _prefill(before: list[int], after: list[int], tally: Tally) -> list[int]:

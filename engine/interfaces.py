@@ -74,8 +74,7 @@ class SpeechRecognizer(Protocol):
         self, utterances: Sequence[Any], pcms: Sequence[Pcm]
     ) -> Sequence[Recognition]:
         """Take a chunk of each of several utterances. Each result is what the utterance would give
-        alone, though one that is heard alone may be heard more thoroughly; final words do not hang
-        on that. `stages_ms` is the time of the whole pass. Raises an `EngineError`; then the chunks
+        alone; `stages_ms` is the time of the whole pass. Raises an `EngineError`; then the chunks
         of all utterances are lost."""
         ...
 

@@ -205,7 +205,7 @@ class Pressure(Message, frozen=True, tag="pressure"):
 
 class Hearing(Message, frozen=True, tag="hearing"):
     """The words so far. `committed` only grows within a turn, except where speech is heard again,
-    in a final pass, behind a pause, or as a whole with each chunk; `tentative` may still change.
+    in a final pass or behind a pause; `tentative` may still change.
 
     `final`: the result of a final pass; no more follow unless speech resumes. `wordless`: the
     recogniser gives embeddings, and there are never any words. `continued`: the words begin with

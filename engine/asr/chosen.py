@@ -32,8 +32,8 @@ AUTO = "auto"
 """In place of a name: the largest fetched Whisper that this machine has time for."""
 
 WHOLE_S = 10.0
-"""Of one who speaks alone, so much is heard anew with each chunk, where that is cheap: by Whispers
-of at most `WHOLE_LAYERS`."""
+"""Of one who speaks alone, so much is heard anew with each chunk, where that is cheap: measured with
+Whispers of at most `WHOLE_LAYERS`."""
 WHOLE_LAYERS = 4
 
 

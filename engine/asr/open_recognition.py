@@ -49,8 +49,7 @@ class OpenRecognition:
     `language_sure`: whether words in `language` may be shown.
     `shown`: what is shown of the newest hypotheses; `recording`: the sound for the final pass; it
     begins where `pauses` parted the utterance last; `final`: its words, if no sound came since;
-    `whole`: what it said as a whole when it had `whole_samples`; `in_time`: whether to hear this
-    part of it as a whole took little time so far."""
+    `in_time`: whether hearing this part of it as a whole took little time so far."""
 
     mel: MelState
     memory: Memory
@@ -64,8 +63,6 @@ class OpenRecognition:
     recording: Recording = field(default_factory=Recording)
     pauses: PauseFinder = field(default_factory=PauseFinder)
     final: tuple[Word, ...] | None = None
-    whole: tuple[Word, ...] = ()
-    whole_samples: int = 0
     in_time: bool = True
 
     @property

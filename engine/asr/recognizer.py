@@ -14,9 +14,6 @@ bounded, however long somebody speaks.
 
 Chunks of several utterances go through the matrices together (`recognize_batch`), and what comes
 out is what each would give alone: a row's result depends on that row's sound only.
-
-An utterance that is heard alone is heard as a whole with each chunk while that is cheap (`whole_s`,
-`whole`): nothing is forced or frozen, and the last such hearing is the final pass.
 """
 
 from __future__ import annotations
@@ -72,6 +69,11 @@ from headstart.engine.errors import BadSettings
 _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 
 
+def _slower() -> ShowSettings:
+    """A hearing of the whole strays less from the final one, so what is shown stays longer."""
+    return ShowSettings(contradicted_ms=1900.0)
+
+
 @dataclass(frozen=True)
 class RecognizerSettings:
     """How sound is recognised; all times are of sound, not of the wall.
@@ -89,10 +91,9 @@ class RecognizerSettings:
     `no_speech` and less `mean_logprob` than these is no speech.
 
     `whole_s`: while one utterance alone is heard, and not longer than this since it was last
-    parted, each chunk is heard together with all before it, as in the final pass; 0: never. Nor
-    behind a hearing that took more than `whole_share` of the time that its new sound lasts, until
-    the next part. `reopen_ms`: for so long such hypotheses contradict a committed word before it is
-    open again.
+    parted, each chunk is heard together with all before it, as in the final pass, and `show_whole`
+    in place of `show` says what is shown (`whole`); 0: never. Nor behind a hearing that took more
+    than `whole_share` of the time that its new sound lasts, until the next part.
     """
 
     pad_s: float = 1.0
@@ -114,7 +115,7 @@ class RecognizerSettings:
     show: ShowSettings = field(default_factory=ShowSettings)
     whole_s: float = 0.0
     whole_share: float = 0.4
-    reopen_ms: float = 1900.0
+    show_whole: ShowSettings = field(default_factory=_slower)
     final: FinalSettings = field(default_factory=FinalSettings)
     pauses: PauseSettings = field(default_factory=PauseSettings)
 
@@ -258,8 +259,7 @@ class WhisperRecognizer:
             for stage, spent_ms in self.recognize(utterance, pcm).stages_ms.items():
                 clock.spent_ms[stage] += spent_ms
         if utterance.final is None:
-            known = utterance.whole_samples == utterance.recording.samples
-            utterance.final = utterance.whole if known else self._recognize_again(utterance, clock)
+            utterance.final = self._recognize_again(utterance, clock)
         return self._heard(utterance, utterance.final, (), clock)
 
     def _part(self, utterance: OpenRecognition, end: int, clock: StageClock) -> None:
@@ -336,20 +336,28 @@ class WhisperRecognizer:
         return known and utterance.in_time and seconds <= self.settings.whole_s
 
     def _hear_whole(self, utterance: OpenRecognition, new: int, clock: StageClock) -> None:
-        """A hypothesis of all sound since the last part, of which `new` samples are new. It is what
-        the final pass would say now."""
+        """A hypothesis of all sound since the last part, of which `new` samples are new."""
         began_ms = sum(clock.spent_ms.values())
-        words = self._recognize_again(utterance, clock)
+        words = (*utterance.agreement.committed, *utterance.agreement.tentative)
+        decoded, _ = self._final.recognize(
+            utterance.recording.whole(),
+            utterance.language,
+            prompt=tokens_of(utterance.settled)[-self.settings.prompt_tokens :],
+            draft=tokens_of(words),
+            clock=clock,
+        )
         took_ms = sum(clock.spent_ms.values()) - began_ms
         utterance.in_time = took_ms <= self.settings.whole_share * new * 1000 / SAMPLE_RATE_HZ
-        utterance.whole, utterance.whole_samples = words, utterance.recording.samples
+        if decoded.ending is Ending.LIMIT:
+            return
+        silent = self._final.is_silence(decoded)
+        heard = () if silent else words_of(decoded, self._tokens, utterance.language)
         utterance.agreement, utterance.shown = follow_whole(
             utterance.agreement,
             utterance.shown,
-            Hypothesis(words[len(utterance.settled) :], utterance.at_ms),
+            Hypothesis(heard, utterance.at_ms),
             self._agreement,
-            self.settings.show,
-            self.settings.reopen_ms,
+            self.settings.show_whole,
         )
 
     def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> None:

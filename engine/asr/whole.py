@@ -28,19 +28,16 @@ def follow_whole(
     newest: Hypothesis,
     rules: AgreementSettings,
     show: ShowSettings,
-    reopen_ms: float,
 ) -> tuple[Agreement, Shown]:
     """What is committed and shown after `newest`, whose words begin with the first committed one.
 
     Committed words keep their spelling. They end before the first that hypotheses have contradicted
-    for `reopen_ms`; of those behind, what `show` says is shown.
+    for `show.contradicted_ms`.
     """
     held = agreement.committed
     rivals = tuple(replace(rival, words=held + rival.words) for rival in agreement.rivals)
     agreed = Agreement((), rivals).update(newest, rules).committed
     heard = Agreement((), _recent((*rivals, newest), rules))
-    if _common(held, newest.words) < len(held):
-        show = replace(show, contradicted_ms=reopen_ms)
     followed = replace(shown, words=held + shown.words).follow(heard, show)
     same = _common(held, followed.words)
     # Of the agreed words, those that are shown as well: in the same spelling, if they are new.

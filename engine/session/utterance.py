@@ -44,10 +44,9 @@ class Utterance:
     """Words and camera views of one turn.
 
     Committed text only grows, except where speech is heard again: a final pass may shorten it to
-    the part it confirms, a part that a pause ended may come out in other words, and so may what is
-    heard as a whole with each chunk, if it says otherwise for long. Each of `views` has an offset
-    in the committed text, at a word boundary. The offset stays valid while words are added; words
-    that are heard again move it with the words around it.
+    the part it confirms, and a part that a pause ended may come out in other words. Each of `views`
+    has an offset in the committed text, at a word boundary. The offset stays valid while words are
+    added; words that are heard again move it with the words around it.
 
     The language model reads the words of `text` in the spelling in which it read them first
     (`engine.session.spelling`): no comma and no capital rolls back what was read behind it.
