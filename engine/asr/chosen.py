@@ -12,7 +12,7 @@ from headstart.engine.asr.choice import Demand, choose
 from headstart.engine.asr.chunk_timing import ChunkTimer
 from headstart.engine.asr.errors import BadRecognizer, NoSuchRecognizer
 from headstart.engine.asr.languages import ENGLISH_CODE
-from headstart.engine.asr.recognizer import RecognizerSettings, WhisperRecognizer
+from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
 from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.errors import BadWeights
@@ -30,11 +30,6 @@ log = logging.getLogger("headstart.engine")
 
 AUTO = "auto"
 """In place of a name: the largest fetched Whisper that this machine has time for."""
-
-WHOLE_S = 10.0
-"""Of one who speaks alone, so much is heard anew with each chunk, where that is cheap: measured with
-Whispers of at most `WHOLE_LAYERS`."""
-WHOLE_LAYERS = 4
 
 
 @dataclass(frozen=True)
@@ -91,13 +86,12 @@ def load_recognizer(
     directory: Path, language: str = ENGLISH_CODE, prepared: Prepared | None = None
 ) -> WhisperRecognizer:
     """Load a Whisper's folder, so that whatever is wrong with it is one sentence. `prepared`: as of
-    `load_checkpoint`.
+    `WhisperRecognizer.load`.
 
     Raises `BadRecognizer`, `UnknownLanguage`, `EnglishOnly`.
     """
     with _one_sentence(directory):
-        checkpoint = load_checkpoint(directory, prepared=prepared)
-        recognizer = _over(checkpoint, directory, language)
+        recognizer = WhisperRecognizer.load(directory, language=language, prepared=prepared)
     return _told(recognizer, directory, language)
 
 
@@ -125,14 +119,8 @@ def _loaded(checkpoint: Checkpoint | None, directory: Path, language: str) -> Wh
     if checkpoint is None:
         return load_recognizer(directory, language)
     with _one_sentence(directory):
-        recognizer = _over(checkpoint, directory, language)
+        recognizer = WhisperRecognizer.over(checkpoint, directory, language=language)
     return _told(recognizer, directory, language)
-
-
-def _over(checkpoint: Checkpoint, directory: Path, language: str) -> WhisperRecognizer:
-    is_small = checkpoint.settings.encoder_layers <= WHOLE_LAYERS
-    settings = RecognizerSettings(whole_s=WHOLE_S if is_small else 0.0)
-    return WhisperRecognizer.over(checkpoint, directory, settings, language)
 
 
 class _Timing:

@@ -21,10 +21,9 @@ class Recognized:
     """What is known of an utterance after a chunk, or after its final pass.
 
     `committed` ends with a whole word and only grows until a final pass, or one over a part of the
-    utterance that a pause ended: either may have other words, and so may an utterance heard as a
-    whole while it grows (`asr.whole`). `tentative` follows on it, with its leading space, and may
-    change, though it leaves out what most likely will. `stages_ms`: wall time of mel, encode,
-    decode. `audio_tokens`: 20 ms positions of the whole utterance;
+    utterance that a pause ended: either may have other words. `tentative` follows on it, with its
+    leading space, and may change, though it leaves out what most likely will. `stages_ms`: wall
+    time of mel, encode, decode. `audio_tokens`: 20 ms positions of the whole utterance;
     `window_positions`: of those, in the window, with the silence behind; `encoded_positions`: of
     these, encoded this time. `likely`: as in `engine.api.Hearing`.
     """
@@ -48,8 +47,7 @@ class OpenRecognition:
     `sound` (of the frozen positions) and `memory` spare the work on what has been heard.
     `language_sure`: whether words in `language` may be shown.
     `shown`: what is shown of the newest hypotheses; `recording`: the sound for the final pass; it
-    begins where `pauses` parted the utterance last; `final`: its words, if no sound came since;
-    `in_time`: whether hearing this part of it as a whole took little time so far."""
+    begins where `pauses` parted the utterance last; `final`: its words, if no sound came since."""
 
     mel: MelState
     memory: Memory
@@ -63,7 +61,6 @@ class OpenRecognition:
     recording: Recording = field(default_factory=Recording)
     pauses: PauseFinder = field(default_factory=PauseFinder)
     final: tuple[Word, ...] | None = None
-    in_time: bool = True
 
     @property
     def committed(self) -> tuple[Word, ...]:

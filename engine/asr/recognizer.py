@@ -18,7 +18,6 @@ out is what each would give alone: a row's result depends on that row's sound on
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -62,16 +61,10 @@ from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, 
 from headstart.engine.asr.whisper.decoder import CrossCache
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
 from headstart.engine.asr.whisper.prepared import Prepared
-from headstart.engine.asr.whole import follow_whole
 from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
 from headstart.engine.errors import BadSettings
 
 _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
-
-
-def _slower() -> ShowSettings:
-    """A hearing of the whole strays less from the final one, so what is shown stays longer."""
-    return ShowSettings(contradicted_ms=1900.0)
 
 
 @dataclass(frozen=True)
@@ -89,11 +82,6 @@ class RecognizerSettings:
     without capitals and full stops; sound shorter than `style_from_s` does without, for a single
     word is heard worse behind it. A first hypothesis with more
     `no_speech` and less `mean_logprob` than these is no speech.
-
-    `whole_s`: while one utterance alone is heard, and not longer than this since it was last
-    parted, each chunk is heard together with all before it, as in the final pass, and `show_whole`
-    in place of `show` says what is shown (`whole`); 0: never. Nor behind a hearing that took more
-    than `whole_share` of the time that its new sound lasts, until the next part.
     """
 
     pad_s: float = 1.0
@@ -113,9 +101,6 @@ class RecognizerSettings:
     mean_logprob: float = -0.5
     agreement: AgreementSettings = field(default_factory=AgreementSettings)
     show: ShowSettings = field(default_factory=ShowSettings)
-    whole_s: float = 0.0
-    whole_share: float = 0.4
-    show_whole: ShowSettings = field(default_factory=_slower)
     final: FinalSettings = field(default_factory=FinalSettings)
     pauses: PauseSettings = field(default_factory=PauseSettings)
 
@@ -128,8 +113,6 @@ class RecognizerSettings:
         if not self.keep_s < self.slide_at_s <= self.slide_by_force_s:
             between = f"above keep_s {self.keep_s}, at most {self.slide_by_force_s}"
             raise BadSettings("slide_at_s", between, self.slide_at_s)
-        if not 0 <= self.whole_s < self.slide_at_s:
-            raise BadSettings("whole_s", f"0 to less than {self.slide_at_s}", self.whole_s)
 
 
 class WhisperRecognizer:
@@ -169,7 +152,6 @@ class WhisperRecognizer:
             self.settings.final,
             self._detector,
         )
-        self._newest: weakref.ref[OpenRecognition] | None = None
         # What an utterance begins with: it is asked for before the first decoding.
         self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
         sizes, known = checkpoint.settings, len(tokens.languages)
@@ -223,7 +205,6 @@ class WhisperRecognizer:
         """A chunk each of several utterances. Raises `BadAudio` before anything was taken in."""
         sounds = [_checked(pcm) for pcm in pcms]
         clock = StageClock()
-        alone = len(utterances) == 1 and self._was_newest(utterances[0])
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
         for start in range(0, max(map(len, sounds), default=0), step):
             grown = []
@@ -238,9 +219,7 @@ class WhisperRecognizer:
                         self._part(utterance, end, clock)
                     if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
                         grown.append(utterance)
-            if grown and alone and self._hears_whole(grown[0]):
-                self._hear_whole(grown[0], len(sounds[0][start : start + step]), clock)
-            elif grown:
+            if grown:
                 self._update(grown, clock)
         return [self._heard(u, u.committed, u.shown.words, clock) for u in utterances]
 
@@ -270,7 +249,6 @@ class WhisperRecognizer:
         utterance.recording.part(end, len(words))
         frames = end // HOP_SAMPLES - utterance.mel.dropped
         self._drop(utterance, min(max(frames, 0), utterance.window_frames))
-        utterance.in_time = True
 
     def _recognize_again(
         self, utterance: OpenRecognition, clock: StageClock, end: int | None = None
@@ -321,44 +299,6 @@ class WhisperRecognizer:
                 words += new
             start = end
         return found
-
-    def _was_newest(self, utterance: OpenRecognition) -> bool:
-        """Whether no other one was heard since; from now on it is the newest."""
-        before = self._newest and self._newest()
-        self._newest = weakref.ref(utterance)
-        return before is None or before is utterance
-
-    def _hears_whole(self, utterance: OpenRecognition) -> bool:
-        """Whether its next chunk is heard with all of its part before it."""
-        recording = utterance.recording
-        seconds = (recording.samples - recording.start.sample) / SAMPLE_RATE_HZ
-        known = self._detector is None  # else its language may not be sure yet
-        return known and utterance.in_time and seconds <= self.settings.whole_s
-
-    def _hear_whole(self, utterance: OpenRecognition, new: int, clock: StageClock) -> None:
-        """A hypothesis of all sound since the last part, of which `new` samples are new."""
-        began_ms = sum(clock.spent_ms.values())
-        words = (*utterance.agreement.committed, *utterance.agreement.tentative)
-        decoded, _ = self._final.recognize(
-            utterance.recording.whole(),
-            utterance.language,
-            prompt=tokens_of(utterance.settled)[-self.settings.prompt_tokens :],
-            draft=tokens_of(words),
-            clock=clock,
-        )
-        took_ms = sum(clock.spent_ms.values()) - began_ms
-        utterance.in_time = took_ms <= self.settings.whole_share * new * 1000 / SAMPLE_RATE_HZ
-        if decoded.ending is Ending.LIMIT:
-            return
-        silent = self._final.is_silence(decoded)
-        heard = () if silent else words_of(decoded, self._tokens, utterance.language)
-        utterance.agreement, utterance.shown = follow_whole(
-            utterance.agreement,
-            utterance.shown,
-            Hypothesis(heard, utterance.at_ms),
-            self._agreement,
-            self.settings.show_whole,
-        )
 
     def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> None:
         """A new hypothesis of each window, and what follows from it."""
