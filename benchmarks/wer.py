@@ -25,9 +25,9 @@ place that were replaced later: a word put in moves all behind it. `reworded`: s
 that later gave way to other letters, or to none, between the words around them. `rollback`: share
 of the text tokens that the language model prefilled (committed and tentative words after each
 chunk, in the spelling that `headstart.engine.session.spelling` keeps) that had to be rolled back.
-`hush`: wall time of the final pass; none where the last chunk was heard as a whole. `kept`: share
-of the tokens prefilled before a final pass that remain valid, up to the first that differs.
-`respelt`: share of the final words that the model has read in other letter case or punctuation.
+`hush`: wall time of the final pass. `kept`: share of the tokens prefilled before a final pass that
+remain valid, up to the first that differs. `respelt`: share of the final words that the model has
+read in other letter case or punctuation.
 """
 
 from __future__ import annotations
