@@ -25,10 +25,13 @@ import argparse
 import importlib.util
 import json
 import os
+import re
+import signal
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,13 +39,15 @@ from typing import Any
 from headstart.benchmarks import report
 from headstart.benchmarks.gpu import kernels
 from headstart.benchmarks.gpu.kernels import NoGpuError
-from headstart.benchmarks.gpu.stages import GRACE_S, Ended, Stage, run
+from headstart.benchmarks.gpu.stages import GRACE_S, Ended, Lines, Stage, rows_file, run
 
 LIMIT_S = 480.0
 KERNELS = "kernels"
 SHARES = {KERNELS: 2.6, "small": 0.8, "3b": 1.1, "7b": 1.5, "qwen2-vl-7b": 1.3}
 """Of the time, by stage; what one leaves is the next ones'."""
 STANDARD = tuple(name for name in SHARES if name != KERNELS)
+MODEL_NAMES = (*STANDARD, "tiny", "tiny-packed")
+"""Those of `models`, which is imported by stages and plans alone: it takes all of `NEEDS`."""
 LEAST_S = 15.0
 NEEDS = (
     *("torch", "triton", "numpy"),
@@ -73,7 +78,7 @@ class Options:
         found = []
         if self.kernels and self.device != "cpu":
             module = "headstart.benchmarks.gpu.kernels"
-            found.append(Stage(KERNELS, module, (), SHARES[KERNELS]))
+            found.append(Stage(KERNELS, module, ("--device", self.device), SHARES[KERNELS]))
         levels = ",".join(map(str, self.sessions))
         for name in self.models:
             where = ("--device", self.device)
@@ -145,7 +150,9 @@ def measure(options: Options, as_json: bool) -> int:
         kernels.need_gpu()
     began_s = time.monotonic()
     result, stages = Result(), options.stages()
-    with tempfile.TemporaryDirectory(prefix="headstart-bench-") as name:
+    # A killed stage's compiler may still write there.
+    folder = tempfile.TemporaryDirectory(prefix="headstart-bench-", ignore_cleanup_errors=True)
+    with folder as name, _terminable():
         try:
             for number, stage in enumerate(stages):
                 left_s = options.limit_s - (time.monotonic() - began_s)
@@ -162,11 +169,23 @@ def measure(options: Options, as_json: bool) -> int:
                 _keep(options.out, result.whole(time.monotonic() - began_s))
         except KeyboardInterrupt:
             for stage in stages:
-                result.stages.setdefault(stage.name, {"seconds": 0.0, "error": "interrupted"})
+                if stage.name not in result.stages:
+                    rows = Lines(rows_file(stage, Path(name))).read()
+                    result.add(stage, Ended(rows, 0.0, "interrupted"))
     whole = result.whole(time.monotonic() - began_s)
     _keep(options.out, whole)
     report.finish("gpu", whole, as_json=as_json)
     return 0 if whole["complete"] else 1
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Within it SIGTERM, of `timeout` say, is a KeyboardInterrupt: what is known is printed."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _keep(out: Path | None, whole: dict[str, Any]) -> None:
@@ -179,44 +198,45 @@ def _keep(out: Path | None, whole: dict[str, Any]) -> None:
 
 
 def plan(options: Options) -> dict[str, Any]:
-    """What would run. Raises NoGpuError where Triton is missing."""
-    from headstart.benchmarks.gpu.models import MODELS, expected
-
+    """What would run; of models nothing where modules are missing. Raises NoGpuError where Triton
+    is."""
+    missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     stages, left_s, steps = options.stages(), options.limit_s, []
     for number, stage in enumerate(stages):
         limit_s = limit_of(stage, stages[number + 1 :], left_s)
         left_s -= limit_s
         steps.append({"stage": stage.name, "limit_s": round(limit_s, 1), "module": stage.module})
-    models = []
-    for name in options.models:
-        known = expected(MODELS[name])
-        models.append(
-            {
-                "model": name,
-                "about": MODELS[name].about,
-                "weights_bytes": known.weights_bytes,
-                "step_bytes": known.step_bytes,
-                "kv_pool_bytes": known.kv_pool_bytes,
-                "kv_bytes_per_token": known.kv_bytes_per_token,
-                "kv_tokens": known.kv_pool_bytes // known.kv_bytes_per_token,
-                "total_bytes": known.total_bytes,
-                "decode_step_ms": {
-                    device: round(known.step_ms(datasheet.gb_s), 2)
-                    for device, datasheet in kernels.DEVICES.items()
-                },
-            }
-        )
-    missing = [name for name in NEEDS if importlib.util.find_spec(name) is None]
     return {
         "dry_run": True,
         "stages": steps,
         "sessions": list(options.sessions),
         "seconds_each": options.seconds,
         "targets": TARGETS,
-        "models": models,
+        "models": [] if missing else [_model_plan(name) for name in options.models],
         "needs": list(NEEDS),
         "missing": missing,
         "rows": kernels.plan() if any(stage.name == KERNELS for stage in stages) else [],
+    }
+
+
+def _model_plan(name: str) -> dict[str, Any]:
+    """Sizes of a model, and the least time of its decode steps by device."""
+    from headstart.benchmarks.gpu.models import MODELS, expected
+
+    known = expected(MODELS[name])
+    return {
+        "model": name,
+        "about": MODELS[name].about,
+        "weights_bytes": known.weights_bytes,
+        "step_bytes": known.step_bytes,
+        "kv_pool_bytes": known.kv_pool_bytes,
+        "kv_bytes_per_token": known.kv_bytes_per_token,
+        "kv_tokens": known.kv_pool_bytes // known.kv_bytes_per_token,
+        "total_bytes": known.total_bytes,
+        "decode_step_ms": {
+            device: round(known.step_ms(datasheet.gb_s), 2)
+            for device, datasheet in kernels.DEVICES.items()
+        },
     }
 
 
@@ -234,6 +254,8 @@ def show(options: Options, as_json: bool) -> int:
             f"K/V {model['kv_pool_bytes'] / 1e9:.1f} GB of {model['kv_tokens']} tokens; a decode "
             f"step reads its weights in {model['decode_step_ms']['H200']} ms on an H200"
         )
+    if found["missing"]:
+        report.say(f"stages of models cannot run: {', '.join(found['missing'])} not installed")
     report.finish("gpu", found, as_json=as_json)
     return 0
 
@@ -242,12 +264,13 @@ def options_of(
     device: str, models: str, sessions: str, seconds: float, out: str, limit_s: float = LIMIT_S
 ) -> Options:
     """From the command line. Raises ValueError naming what is wrong."""
-    from headstart.benchmarks.gpu.models import MODELS
-
+    if not re.fullmatch(r"cpu|cuda(:\d{1,2})?", device):
+        raise ValueError(f"expected device cpu, cuda or cuda:N, got {device}")
     names = tuple(models.split(",")) if models else STANDARD
-    unknown = [name for name in names if name not in MODELS and name != KERNELS]
+    unknown = [name for name in names if name not in (KERNELS, *MODEL_NAMES)]
     if unknown:
-        raise ValueError(f"expected models of {', '.join([KERNELS, *MODELS])}, got {unknown[0]}")
+        expected = ", ".join([KERNELS, *MODEL_NAMES])
+        raise ValueError(f"expected models of {expected}, got {unknown[0]}")
     counts = [int(part) if part.isdecimal() else 0 for part in sessions.split(",")]
     if min(counts) < 1:
         raise ValueError(f"expected numbers of sessions such as 1,8,32, got {sessions}")

@@ -16,13 +16,12 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from headstart.benchmarks import report
-from headstart.benchmarks.gpu.stages import INCOMPLETE, Lines, end_in
+from headstart.benchmarks.gpu.stages import INCOMPLETE, Lines, add_limit, end_in, left_of
 
 if TYPE_CHECKING:
     from headstart.kernels.gpu.cases import Case
@@ -227,15 +226,17 @@ def known(name: str) -> Device | None:
 def main() -> None:
     """A stage's process."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--limit-s", type=float, default=200.0)
+    parser.add_argument("--device", default="cuda", help="cuda or cuda:N")
+    add_limit(parser, 200.0)
     options = parser.parse_args()
-    end_in(options.limit_s)
+    limit_s = left_of(options)
+    end_in(limit_s)
     try:
         need_gpu()
     except NoGpuError as error:
         sys.exit(str(error))
-    sys.exit(0 if run(options.limit_s, Lines(options.out)) else INCOMPLETE)
+    torch.cuda.set_device(torch.device(options.device).index or 0)
+    sys.exit(0 if run(limit_s, Lines(options.out)) else INCOMPLETE)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -77,7 +78,6 @@ MODELS = {
     "tiny": Measured("tiny", "an Omni of two layers, to try this with", 0.0625, size="tiny"),
     "tiny-packed": Measured("tiny-packed", "two layers as in a GGUF file", 0.0625, packed=TINY),
 }
-STANDARD = ("small", "3b", "7b", "qwen2-vl-7b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +147,8 @@ def loaded(model: Measured, device: str, emit: Callable[[api.Event], None]) -> L
     began_s = time.monotonic()
     config = model.config(device)
     if model.packed is not None:
-        path, origin = _file(model)
-        decoded = load_model(path, config)
+        with _file(model) as (path, origin):  # mapped, so it need not last
+            decoded = load_model(path, config)
         record_steps(decoded.decoder, decoded.cache)
         engine = _on_packed(decoded, config, emit)
     else:
@@ -162,16 +162,23 @@ def loaded(model: Measured, device: str, emit: Callable[[api.Event], None]) -> L
     return Loaded(engine, origin, time.monotonic() - began_s)
 
 
-def _file(model: Measured) -> tuple[Path, str]:
-    """A GGUF file of the model's, and where it is from."""
-    if model.packed is SMALL:
-        try:
-            return locate(SMALL_WEIGHTS), "fetched"
-        except WeightsMissing:
-            pass
+@contextmanager
+def _file(model: Measured) -> Iterator[tuple[Path, str]]:
+    """A GGUF file of the model's, and where it is from. One that is made is deleted."""
+    fetched = _fetched() if model.packed is SMALL else None
+    if fetched is not None:
+        yield fetched, "fetched"
+        return
     assert model.packed is not None
-    folder = Path(tempfile.mkdtemp(prefix="headstart-bench-"))
-    return write(folder / f"{model.name}.gguf", model.packed), "random codes"
+    with tempfile.TemporaryDirectory(prefix="headstart-bench-") as folder:
+        yield write(Path(folder) / f"{model.name}.gguf", model.packed), "random codes"
+
+
+def _fetched() -> Path | None:
+    try:
+        return locate(SMALL_WEIGHTS)
+    except WeightsMissing:
+        return None
 
 
 def _on_packed(

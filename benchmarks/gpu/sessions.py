@@ -10,7 +10,6 @@ import argparse
 import json
 import logging
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +17,7 @@ import torch
 from headstart.benchmarks import report
 from headstart.benchmarks.gpu.models import MODELS, loaded
 from headstart.benchmarks.gpu.people import DRAIN_S, Room
-from headstart.benchmarks.gpu.stages import INCOMPLETE, Lines, end_in
+from headstart.benchmarks.gpu.stages import INCOMPLETE, Lines, add_limit, end_in, left_of
 from headstart.engine import api
 from headstart.engine.errors import EngineError
 
@@ -54,7 +53,7 @@ def measure(
             "model": name,
             "weights": found.weights,
             "load_s": round(found.load_s, 2),
-            "gpu_bytes": _gpu_bytes(),
+            "gpu_bytes": _gpu_bytes(device),
         }
     )
     complete, wanted, last = True, list(levels), 0
@@ -72,7 +71,7 @@ def measure(
         except (EngineError, RuntimeError) as error:  # of the driver, or out of memory
             lines.add({**row, "error": f"{type(error).__name__}: {str(error)[-400:]}"})
             return False
-        row |= {"target_ms": target_ms(sessions), **verdict(row), "gpu_bytes": _gpu_bytes()}
+        row |= {"target_ms": target_ms(sessions), **verdict(row), "gpu_bytes": _gpu_bytes(device)}
         lines.add(row)
         complete = complete and not row["failed"] and row["answered"] > 0
         last = max(last, sessions)
@@ -90,10 +89,10 @@ def verdict(row: dict[str, Any]) -> dict[str, bool]:
     return {"in_time": in_time, "on_target": in_time and on_target}
 
 
-def _gpu_bytes() -> int:
+def _gpu_bytes(device: str) -> int:
     """The most that tensors have taken so far."""
     started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
-    return int(torch.cuda.max_memory_allocated()) if started else 0
+    return int(torch.cuda.max_memory_allocated(device)) if started and device != "cpu" else 0
 
 
 def main() -> None:
@@ -103,15 +102,13 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--sessions", default="1,8,32")
     parser.add_argument("--seconds", type=float, default=6.0)
-    parser.add_argument("--limit-s", type=float, default=90.0)
-    parser.add_argument("--out", type=Path, required=True)
+    add_limit(parser, 90.0)
     options = parser.parse_args()
-    began_s = time.monotonic()
-    end_in(options.limit_s)
+    until_s = time.monotonic() + left_of(options)
+    end_in(until_s - time.monotonic())
     logging.basicConfig(level="INFO", format="%(message)s")
     levels = [int(part) for part in options.sessions.split(",")]
     lines = Lines(options.out)
-    until_s = began_s + options.limit_s
     whole = measure(options.model, options.device, levels, options.seconds, until_s, lines)
     report.say(json.dumps({"model": options.model, "complete": whole}))
     raise SystemExit(0 if whole else INCOMPLETE)

@@ -6,6 +6,7 @@ no more: its lines are there, and the next stage starts with a new process on th
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
@@ -56,9 +57,23 @@ def end_in(seconds: float) -> None:
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.1))
 
 
+def add_limit(parser: argparse.ArgumentParser, limit_s: float) -> None:
+    """The options that every stage takes. `limit_s`: by default."""
+    parser.add_argument("--out", type=Path, required=True, help="file of rows")
+    parser.add_argument("--limit-s", type=float, default=limit_s, help="of the whole process")
+    began = "when the process was started, by the system's monotonic clock"
+    parser.add_argument("--began-s", type=float, default=time.monotonic(), help=began)
+
+
+def left_of(given: argparse.Namespace) -> float:
+    """Seconds that are left of a stage's limit: its imports have taken some."""
+    return float(given.limit_s - (time.monotonic() - given.began_s))
+
+
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """`module` is run with `arguments`. `share`: of the time that is left, beside other stages."""
+    """`module` is run with `arguments` and the options of `add_limit`. `share`: of the time that is
+    left, beside other stages."""
 
     name: str
     module: str
@@ -77,12 +92,16 @@ class Ended:
 
 def run(stage: Stage, folder: Path, limit_s: float) -> Ended:
     """Run a stage to its end, or to its limit."""
-    lines, log = Lines(folder / f"{stage.name}.jsonl"), folder / f"{stage.name}.log"
-    argv = [sys.executable, "-m", stage.module, *stage.arguments]
-    argv += ["--out", str(folder / f"{stage.name}.jsonl"), "--limit-s", f"{limit_s:.1f}"]
+    out, log = rows_file(stage, folder), folder / f"{stage.name}.log"
     began_s = time.monotonic()
+    argv = [sys.executable, "-m", stage.module, *stage.arguments, "--out", str(out)]
+    argv += ["--limit-s", f"{limit_s:.1f}", "--began-s", f"{began_s:.3f}"]
+    # What a stage that is killed leaves behind goes with the folder.
+    env = {**os.environ, "TMPDIR": str(folder)}
     with log.open("wb") as output:
-        process = subprocess.Popen(argv, stdout=output, stderr=output, start_new_session=True)
+        process = subprocess.Popen(
+            argv, stdout=output, stderr=output, start_new_session=True, env=env
+        )
         try:
             code: int | None = process.wait(limit_s + GRACE_S)
         except subprocess.TimeoutExpired:
@@ -91,7 +110,12 @@ def run(stage: Stage, folder: Path, limit_s: float) -> Ended:
             if process.poll() is None:
                 _kill(process)
     took_s = time.monotonic() - began_s
-    return Ended(lines.read(), took_s, _error(code, log, limit_s))
+    return Ended(Lines(out).read(), took_s, _error(code, log, limit_s))
+
+
+def rows_file(stage: Stage, folder: Path) -> Path:
+    """Where a stage writes its rows."""
+    return folder / f"{stage.name}.jsonl"
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -109,4 +133,5 @@ def _error(code: int | None, log: Path, limit_s: float) -> str | None:
     if code == INCOMPLETE:
         return "not all was right, or reached: see its rows"
     said = log.read_text(errors="replace").strip()[-ERROR_CHARS:]
-    return f"ended by {signal.Signals(-code).name}: {said}" if code < 0 else said
+    how = f"ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"{how}: {said}" if said else how

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 
 from headstart.benchmarks.cli import app
 from headstart.benchmarks.gpu import command, sessions
-from headstart.benchmarks.gpu.models import MODELS, STANDARD, expected, loaded
+from headstart.benchmarks.gpu.models import MODELS, expected, loaded
 from headstart.benchmarks.gpu.packed import SMALL, TINY, write
 from headstart.benchmarks.gpu.people import NS_PER_MS, Person, Room
 from headstart.benchmarks.gpu.stages import Lines
@@ -61,6 +62,13 @@ def test_answers_are_timed_from_their_endpoint(name: str) -> None:
     assert row["first_token_ms_p50"] > 0
     assert row["failed"] == 0
     made.engine.close()
+
+
+def test_a_file_that_is_made_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a gigabyte for `small`: the engine has it mapped."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    loaded(MODELS["tiny-packed"], "cpu", lambda _: None).engine.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_turn_is_due_as_it_is_spoken() -> None:
@@ -136,7 +144,7 @@ def test_the_plan_has_sizes_and_memory() -> None:
     done = CliRunner().invoke(app, ["gpu", "--dry-run", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout.splitlines()[-1])
-    assert [step["stage"] for step in found["stages"]] == [command.KERNELS, *STANDARD]
+    assert [step["stage"] for step in found["stages"]] == [command.KERNELS, *command.STANDARD]
     assert sum(step["limit_s"] for step in found["stages"]) <= 480
     by_name = {row["model"]: row for row in found["models"]}
     assert by_name["3b"]["weights_bytes"] / 1e9 == pytest.approx(9.4, abs=0.1)

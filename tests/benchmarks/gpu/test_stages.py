@@ -23,6 +23,10 @@ BODIES = {
     "killed": "lines.add({'model': 'a'}); os.kill(os.getpid(), 9)",
     "hangs": "lines.add({'model': 'a'}); end_in(0.1); [None for _ in iter(int, 1)]",
     "deaf": "lines.add({'model': 'a'}); signal.pause()",
+    "silent": "lines.add({'model': 'a'}); os._exit(1)",
+    "messy": "lines.add({'model': tempfile.mkdtemp()})",
+    "timed": "lines.add({'model': left_of(given), 'given': given.limit_s})",
+    "stops": "lines.add({'model': 'a'}); os.kill(os.getppid(), 15); signal.pause()",
 }
 
 
@@ -30,13 +34,12 @@ BODIES = {
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module for each body, run as stages are."""
     head = """
-        import argparse, os, signal
-        from pathlib import Path
-        from headstart.benchmarks.gpu.stages import Lines, end_in
+        import argparse, os, signal, tempfile, time
+        from headstart.benchmarks.gpu.stages import Lines, add_limit, end_in, left_of
         parser = argparse.ArgumentParser()
-        parser.add_argument("--out", type=Path)
-        parser.add_argument("--limit-s", type=float)
-        lines = Lines(parser.parse_args().out)
+        add_limit(parser, 1.0)
+        given = parser.parse_args()
+        lines = Lines(given.out)
         """
     for name, body in BODIES.items():
         (tmp_path / f"stage_{name}.py").write_text(textwrap.dedent(head) + body + "\n")
@@ -61,6 +64,7 @@ def test_one_that_ends_has_no_error(modules: Path) -> None:
         ("raises", "an illegal memory access"),
         ("killed", "ended by SIGKILL"),
         ("hangs", "not done within 60 s"),
+        ("silent", "ended with code 1"),
     ],
 )
 def test_what_it_wrote_before_it_failed_is_there(modules: Path, name: str, error: str) -> None:
@@ -78,6 +82,74 @@ def test_one_that_does_not_end_itself_is_killed(
     monkeypatch.setattr("headstart.benchmarks.gpu.stages.GRACE_S", 0.0)
     ended = run(stage("deaf"), modules, 0.5)
     assert ended.error == "not done within 0 s"
+
+
+def test_what_it_leaves_behind_is_in_the_folder(modules: Path) -> None:
+    """Which is deleted, however the stage ended."""
+    (row,) = run(stage("messy"), modules, 60.0).rows
+    assert Path(row["model"]).parent == modules
+
+
+def test_imports_count(modules: Path) -> None:
+    """The limit is of the process, not of what it does once it has imported everything."""
+    (row,) = run(stage("timed"), modules, 60.0).rows
+    assert row["given"] == 60.0
+    assert row["model"] < 60.0
+
+
+def test_sigterm_leaves_what_is_known(modules: Path) -> None:
+    """As from `timeout`: the JSON line is the last one, with the rows of the stage that was cut."""
+    script = """
+        from headstart.benchmarks.gpu import command
+        from headstart.benchmarks.gpu.command import Options
+        from headstart.benchmarks.gpu.stages import Stage
+        names = ["whole", "stops", "raises"]
+        Options.stages = lambda _: [Stage(name, f"stage_{name}", (), 1.0) for name in names]
+        raise SystemExit(command.measure(Options(device="cpu", limit_s=300.0), True))
+        """
+    argv = [sys.executable, "-c", textwrap.dedent(script)]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 1, ended.stderr
+    whole = json.loads(ended.stdout.splitlines()[-1])
+    errors = {name: each["error"] for name, each in whole["stages"].items()}
+    assert errors == {"whole": None, "stops": "interrupted", "raises": "interrupted"}
+    assert whole["models"] == [{"model": "a"}, {"model": "a"}]
+    assert not whole["complete"]
+
+
+def test_kernels_need_none_of_the_other_modules() -> None:
+    """The command itself does without what stages of models import: theirs are what fails."""
+    blocked = [name for name in command.NEEDS if name not in ("torch", "triton", "numpy")]
+    script = f"""
+        import sys
+        sys.modules.update(dict.fromkeys({blocked}))
+        from headstart.benchmarks.gpu import command
+        sys.argv[1:] = ["--dry-run", "--json"]
+        command.main()
+        """
+    argv = [sys.executable, "-c", textwrap.dedent(script)]
+    ended = subprocess.run(argv, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    plan = json.loads(ended.stdout.splitlines()[-1])
+    assert plan["missing"] == blocked
+    assert plan["models"] == []
+    assert plan["rows"]
+    assert "not installed" in ended.stderr
+
+
+def test_the_names_of_models_are_those_that_there_are() -> None:
+    """The command knows them without importing what they take."""
+    from headstart.benchmarks.gpu.models import MODELS
+
+    assert tuple(MODELS) == command.MODEL_NAMES
+
+
+def test_the_device_is_one_that_exists() -> None:
+    """Before any stage is started."""
+    with pytest.raises(ValueError, match="cpu, cuda or cuda:N"):
+        command.options_of("gpu", "", "1", 6.0, "")
+    stages = command.options_of("cuda:1", "", "1", 6.0, "").stages()
+    assert all("cuda:1" in each.arguments for each in stages)
 
 
 def test_half_a_line_is_none(tmp_path: Path) -> None:
