@@ -97,6 +97,7 @@ class DeviceDecoder:
         with self.place.current(), torch.inference_mode():
             for rows, blocks in sizes:
                 self._steps(cache).run(HostStep.idle(rows, blocks, axes))
+                self.place.wait()  # the next step of this size writes to the same pinned memory
         return len(sizes)
 
     def _steps(self, cache: DeviceKvCache) -> RecordedSteps:

@@ -48,8 +48,13 @@ class Place:
             return x.cpu()
         host = torch.empty(x.shape, dtype=x.dtype, pin_memory=True)
         host.copy_(x, non_blocking=True)
-        torch.cuda.current_stream(self.device).synchronize()
+        self.wait()
         return host
+
+    def wait(self) -> None:
+        """Until what is enqueued on the current stream has ended."""
+        if self.is_gpu:
+            torch.cuda.current_stream(self.device).synchronize()
 
     def free_bytes(self) -> int:
         """Memory that is free on the GPU."""

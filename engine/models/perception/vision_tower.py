@@ -30,7 +30,8 @@ from headstart.engine.models.perception.audio_tower import layer_norm
 
 ROPE_BASE = 10_000.0
 EPS = 1e-6
-CACHED_GRIDS = 16
+CACHED_GRIDS, CACHED_CELLS = 16, 2048
+"""Grids that are kept, and the merged patches of the largest of them: 2.7 MB of a head of 80."""
 Norm = RmsNorm | LayerNorm
 
 
@@ -103,7 +104,7 @@ class VisionTower:
         weight = tensors.take("patch_embed.proj.weight", *patch).flatten(1)
         self._patch = projection(weight)
         self._device, self._dtype = weight.device, compute_dtype(weight.dtype)
-        self._grid = lru_cache(CACHED_GRIDS)(self._new_grid)
+        self._kept_grid = lru_cache(CACHED_GRIDS)(self._new_grid)
         old = generation is Generation.QWEN2_VL
         fused = generation is not Generation.QWEN2_5_OMNI
         build = _vl_block if old else partial(_gated_block, fused=fused)
@@ -145,6 +146,11 @@ class VisionTower:
     def _window(self) -> int:
         """A window's side in merged patches."""
         return self.sizes.window_px // self.sizes.side_px
+
+    def _grid(self, rows: int, columns: int, units: int) -> _Grid:
+        """Large pictures' are made anew: it takes little of their time, and much memory to keep."""
+        kept = rows * columns * units <= CACHED_CELLS
+        return (self._kept_grid if kept else self._new_grid)(rows, columns, units)
 
     def _new_grid(self, rows: int, columns: int, units: int) -> _Grid:
         cell = self.sizes.merge**2

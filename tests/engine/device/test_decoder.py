@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.device.decoder import DeviceDecoder, OnDevice
-from headstart.engine.device.place import on_cpu
+from headstart.engine.device.place import Place, on_cpu
 from headstart.engine.models.families import Loading, load
 from headstart.engine.models.perception.interface import TailPolicy
 from headstart.engine.process.load import LoadedModel
@@ -103,7 +103,9 @@ def test_sessions_in_one_batch_do_not_touch_each_other(model: LoadedModel) -> No
         stream.close()
 
 
-def test_recording_ahead_changes_nothing(model: LoadedModel) -> None:
+def test_recording_ahead_changes_nothing(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Sizes are recorded before a session comes; what is in the cache stays as it is."""
     assert isinstance(model.decoder, DeviceDecoder)
     model.cache.fill(0.0)  # what nobody wrote may be NaN, which equals nothing
@@ -111,7 +113,10 @@ def test_recording_ahead_changes_nothing(model: LoadedModel) -> None:
     stream.append(list(range(2, 30)))
     finish(model, stream, token_budget=7)
     before = [pools.k.clone() for pools in model.cache.pools]  # type: ignore[attr-defined]
+    waits: list[Place] = []
+    monkeypatch.setattr(Place, "wait", lambda place: waits.append(place))
     assert model.decoder.prepare(model.cache, streams=5, tokens=40) == 8
+    assert len(waits) == 8  # each step's memory on the host is written to again
     sizes = model.decoder._steps(model.cache).sizes  # type: ignore[arg-type]
     assert {(s, b) for s in (1, 2, 4, 8) for b in (8, 32)} <= set(sizes)
     after = [pools.k for pools in model.cache.pools]  # type: ignore[attr-defined]

@@ -46,6 +46,18 @@ def test_pictures_of_any_grid(towers: Towers, units: int, rows: int, columns: in
     assert (torch.cat(single) - wanted).abs().max() <= 1e-9
 
 
+def test_few_grids_are_kept_and_no_large_ones(towers: Towers) -> None:
+    """Whoever shows pictures of ever new sizes takes no more memory for it."""
+    tower = towers.ours
+    with torch.inference_mode():
+        assert tower._grid(3, 4, 1) is tower._grid(3, 4, 1)
+        assert tower._grid(40, 26, 2) is not tower._grid(40, 26, 2)
+        for columns in range(1, 30):
+            tower._grid(2, columns, 1)
+    kept = tower._kept_grid.cache_info()
+    assert kept.currsize == kept.maxsize == 16
+
+
 def test_windows_cover_the_grid_once() -> None:
     """5 x 3 merged patches in windows of 2 x 2: whole ones, and then the rest at the edges, those
     of one length beside each other."""
