@@ -48,7 +48,7 @@ def make_encoder(config: EngineConfig, endpoint: str, keys: Path | None = None) 
     """Load what encodes pictures and bind the address. Raises `BadSettings`, `BadWeights` or
     `NotEnoughMemory`."""
     began_s = time.monotonic()
-    config = replace(config, device="cpu")  # only decoders run on another one
+    config = replace(config, device="cpu")  # where the encoders of a process run
     torch.set_num_threads(config.threads)
     set_threads(config.threads)
     source, digest = vision_source_of(config), Digest()
