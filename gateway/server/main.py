@@ -275,7 +275,6 @@ async def _serve(
 ) -> None:
     """`private`: one address for each engine that is started here; `endpoint`: where others
     connect; `encoder`: address of the encoder process that is started here."""
-    gc.disable()  # until all is loaded: it would look through that again and again
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(tasks.unhandled)
     # Until there is a gateway that can retire: SIGUSR1 would end this process in mid-start, or be
@@ -309,6 +308,7 @@ async def _serve(
     engines.start()
     if not private:
         voice.start()
+    gc.disable()  # until all is loaded: it would look through that again and again
     try:
         if private:
             supervising = tasks.awaited(supervise(engines, announcer.encoder), "supervisor")
