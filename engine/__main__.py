@@ -89,7 +89,9 @@ def _encode(arguments: argparse.Namespace) -> None:
     """Be an encoder process."""
     from headstart.engine.process.encoder_process import serve_encoder
 
-    def stop_by_signals(server: EncoderServer) -> None:
+    def loaded(server: EncoderServer) -> None:
+        _collect_again()
+
         def stop(_number: int, _frame: FrameType | None) -> None:
             server.stopping = True
 
@@ -100,7 +102,7 @@ def _encode(arguments: argparse.Namespace) -> None:
         signal.signal(number, lambda _number, _frame: sys.exit(0))
     try:
         config = _config(arguments)
-        ended = serve_encoder(config, arguments.serve_encoder, arguments.keys, stop_by_signals)
+        ended = serve_encoder(config, arguments.serve_encoder, arguments.keys, loaded)
     except EngineError as error:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
@@ -127,7 +129,9 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) 
 
 
 def _collect_again() -> None:
-    """Collect garbage from now on, and never look through what is loaded."""
+    """Collect garbage from now on, and never look through what is loaded. What loading left in
+    cycles goes first, such as the mapped header of a GGUF file: frozen, it would stay."""
+    gc.collect()
     gc.freeze()
     gc.enable()
 

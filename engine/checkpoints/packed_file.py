@@ -3,6 +3,7 @@
     panels of all weights and fp32 of all tensors, each at a multiple of 64 bytes
     index                   JSON: key; kind, rows, cols, offset and sum of each weight by name;
                             shape, offset and sum of each tensor by name
+    hash of the index       16 bytes: BLAKE2b
     index length            u64, little-endian
     magic                   16 bytes: "headstart packed"
 
@@ -17,6 +18,7 @@ has large folios; they are asked for.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import mmap
 import warnings
@@ -34,8 +36,9 @@ from headstart.engine.errors import BadWeights
 from headstart.kernels.qlinear import FORMATS, QWeight, WeightShapeError, panel_shape
 
 MAGIC = b"headstart packed"
+_HASH_BYTES = 16
 _LENGTH_BYTES = 8
-_TAIL_BYTES = _LENGTH_BYTES + len(MAGIC)
+_TAIL_BYTES = _HASH_BYTES + _LENGTH_BYTES + len(MAGIC)
 _ALIGNMENT_BYTES = 64
 
 
@@ -106,14 +109,19 @@ class PackedFile:
 
     def _index(self) -> _Index:
         tail = self._map[-_TAIL_BYTES:]
-        if tail[_LENGTH_BYTES:] != MAGIC:
-            raise BadWeights(self._path, "end of the file", repr(MAGIC), repr(tail[8:]))
-        length = int.from_bytes(tail[:_LENGTH_BYTES], "little")
+        wanted, rest = tail[:_HASH_BYTES], tail[_HASH_BYTES:]
+        if rest[_LENGTH_BYTES:] != MAGIC:
+            found = repr(rest[_LENGTH_BYTES:])
+            raise BadWeights(self._path, "end of the file", repr(MAGIC), found)
+        length = int.from_bytes(rest[:_LENGTH_BYTES], "little")
         begin = len(self._map) - _TAIL_BYTES - length
         if begin < 0:
             raise BadWeights(self._path, "index", f"{length} bytes", f"{len(self._map)} in all")
+        index = self._map[begin : begin + length]
+        if (digest := _hash(index)) != wanted:
+            raise BadWeights(self._path, "index, hash", wanted.hex(), digest.hex())
         try:
-            return msgspec.json.decode(self._map[begin : begin + length], type=_Index)
+            return msgspec.json.decode(index, type=_Index)
         except msgspec.DecodeError as error:
             raise BadWeights(self._path, "index", "JSON of weights", str(error)) from error
 
@@ -194,8 +202,8 @@ class PackedWriter:
 
     def finish(self) -> None:
         index = msgspec.json.encode(_Index(self._key, self._entries, self._tensors))
-        end = index + len(index).to_bytes(_LENGTH_BYTES, "little") + MAGIC
-        self._write(memoryview(end))
+        length = len(index).to_bytes(_LENGTH_BYTES, "little")
+        self._write(memoryview(index + _hash(index) + length + MAGIC))
 
     def _write_aligned(self, data: memoryview) -> None:
         self._write(data)
@@ -207,6 +215,10 @@ class PackedWriter:
             assert written is not None
             data = data[written:]
             self._offset += written
+
+
+def _hash(index: bytes) -> bytes:
+    return hashlib.blake2b(index, digest_size=_HASH_BYTES).digest()
 
 
 def _sum(weight: QWeight) -> int:

@@ -37,6 +37,9 @@ LATER = (
 )
 """Modules that run when something of them is asked for."""
 
+_ITS_OWN = ("__all__", "__version__")
+"""Names with underscores that only those ask for who want this module."""
+
 _running = threading.RLock()
 
 
@@ -45,7 +48,8 @@ class _Later(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         """Asked for what the module does not have, or not yet."""
-        if name.startswith("__"):  # asked of all modules by those who look for something else
+        # Others are asked of all modules by those who look for something else.
+        if name.startswith("__") and name not in _ITS_OWN:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         with _running:  # others wait until it has run
             loader = None if self.__spec__ is None else self.__spec__.loader
@@ -96,11 +100,12 @@ def import_torch() -> bool:
         importlib.import_module("torch")
         return False
     finder = _Finder()
-    sys.meta_path.insert(0, finder)
+    # A new list each time: other threads may be looking through the old one.
+    sys.meta_path = [finder, *sys.meta_path]
     try:
         torch = importlib.import_module("torch")
     finally:
-        sys.meta_path.remove(finder)
+        sys.meta_path = [other for other in sys.meta_path if other is not finder]
     # The one thing that their import does to the rest: without it there are no random generators.
     meta = importlib.import_module("torch._custom_class_base").CustomClassBaseMeta
     torch._C._set_generator_metaclass(meta)

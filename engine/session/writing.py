@@ -234,10 +234,7 @@ class OwnReadings:
 
     def lines(self) -> tuple[tuple[str, ...] | None, ...]:
         """What is written in each picture, in order; None for one that is not read."""
-        return tuple(
-            None if reading is None or reading.given_up else reading.lines
-            for reading in self._best()
-        )
+        return tuple(None if reading is None else reading.lines for reading in self._best())
 
     def spans(self) -> list[api.Span]:
         """When they were read."""
@@ -249,9 +246,10 @@ class OwnReadings:
         self._reader.forget(self._stream)
 
     def _best(self) -> list[Reading | None]:
-        """Of each picture the closer reading, if it is done; else the glance, if that is."""
+        """Of each picture the closer reading, if it was read; else the glance, if that was."""
         found = []
         for number, glance in enumerate(self._glances):
             both = (self._closer.get(number), glance)
-            found.append(next((r for r in both if r is not None and r.done), None))
+            read = (r for r in both if r is not None and r.done and not r.given_up)
+            found.append(next(read, None))
         return found

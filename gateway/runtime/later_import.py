@@ -19,6 +19,9 @@ from typing import Any
 
 log = logging.getLogger("headstart.serve")
 
+_ITS_OWN = ("__all__", "__version__")
+"""Names with underscores that only those ask for who want this module."""
+
 _running = threading.RLock()
 
 
@@ -27,7 +30,8 @@ class _Later(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         """Asked for what the module does not have, or not yet."""
-        if name.startswith("__"):  # asked of all modules by those who look for something else
+        # Others are asked of all modules by those who look for something else.
+        if name.startswith("__") and name not in _ITS_OWN:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
         with _running:  # others wait until it has run
             loader = None if self.__spec__ is None else self.__spec__.loader
@@ -77,25 +81,26 @@ class _Finder:
 def import_alone(name: str, packages: Sequence[str]) -> None:
     """Import module `name` without running `packages`, the first of which is the outermost one.
 
-    As usual if that has been imported already, or if `name` cannot do without them. Raises
-    `ImportError`.
+    As usual if that has been imported already, or if `name` cannot do without them. Raises what the
+    usual import raises.
     """
     outermost = packages[0]
     if outermost in sys.modules:
         importlib.import_module(name)
         return
     finder = _Finder(packages)
-    sys.meta_path.insert(0, finder)
+    # A new list each time: other threads may be looking through the old one.
+    sys.meta_path = [finder, *sys.meta_path]
     try:
         importlib.import_module(name)
-    except ImportError as error:
-        log.info("%s is imported with all that is around it: %s", name, error)
-        for module in [m for m in sys.modules if m.split(".")[0] == outermost]:
+    except Exception as error:  # if it is not ours, the usual import raises it again
+        log.info("%s is imported with all that is around it: %r", name, error)
+        for module in [m for m in list(sys.modules) if m.split(".")[0] == outermost]:
             del sys.modules[module]
     else:
         return
     finally:
-        sys.meta_path.remove(finder)
+        sys.meta_path = [other for other in sys.meta_path if other is not finder]
     importlib.import_module(name)
 
 

@@ -275,13 +275,13 @@ async def _serve(
 ) -> None:
     """`private`: one address for each engine that is started here; `endpoint`: where others
     connect; `encoder`: address of the encoder process that is started here."""
-    gc.disable()  # until all is loaded: it would look through that again and again
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(tasks.unhandled)
     # Until there is a gateway that can retire: SIGUSR1 would end this process in mid-start, or be
     # lost where it is the first one of a container.
     told_to_retire = asyncio.Event()
     loop.add_signal_handler(signal.SIGUSR1, told_to_retire.set)
+    told_to_stop = _stop_start_on_sigterm(loop)  # until the server takes that signal itself
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
     read_keys(settings)  # report an invalid key file before the engine is started
@@ -309,6 +309,7 @@ async def _serve(
     engines.start()
     if not private:
         voice.start()
+    gc.disable()  # until all is loaded: it would look through that again and again
     try:
         if private:
             supervising = tasks.awaited(supervise(engines, announcer.encoder), "supervisor")
@@ -330,6 +331,7 @@ async def _serve(
         gateway.descriptors = available
         announcer.tell_lost = gateway.engine_lost
         server = assemble.make_server(settings, gateway)
+        loop.remove_signal_handler(signal.SIGTERM)
         serving = tasks.awaited(server.serve(sockets=[sock]), "server")
         # Keep loaded objects out of garbage collection: this avoids pauses, and cycles left by a
         # session are found after dozens of sessions instead of hundreds.
@@ -352,6 +354,9 @@ async def _serve(
             recorder.start()
         await (serving if supervising is None else _both(serving, supervising, server))
         measuring.cancel()
+    except asyncio.CancelledError:
+        if not told_to_stop.is_set():
+            raise
     finally:
         gc.enable()
         if recorder is not None:
@@ -367,6 +372,22 @@ async def _serve(
         children = [m.child for m in engines.members.values() if m.child is not None]
         children += [announcer.encoder] if announcer.encoder is not None else []
         await asyncio.gather(*(child.stop() for child in children))
+
+
+def _stop_start_on_sigterm(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
+    """Cancel the current task at the first SIGTERM, and set what is returned. By itself the signal
+    ends a process without a word, and is lost where it is the first one of a container."""
+    starting, told = asyncio.current_task(loop), asyncio.Event()
+    assert starting is not None
+
+    def stop() -> None:
+        if not told.is_set():
+            log.info("told to stop before it was listening")
+            told.set()
+            starting.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, stop)
+    return told
 
 
 async def _both(

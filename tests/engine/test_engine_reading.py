@@ -375,6 +375,16 @@ def test_a_closer_look_out_of_band(
     assert f"#[{writing * 4}]{text}" in prompt_beside(bench, reader)
 
 
+def test_a_closer_look_out_of_band_that_fails(bench: Bench, reader: FakeReader) -> None:
+    """What a glance has read is told all the same."""
+    ask_beside(bench, "what does it say", picture(1, "M"))
+    reader.finish()
+    (closer,) = reader.begun
+    closer.given_up = True
+    assert "#[MM]" in prompt_beside(bench, reader)
+    assert bench.finished(-1).read == (("M",),)
+
+
 @pytest.mark.parametrize(
     ("text", "reported", "wait_ns"),
     [

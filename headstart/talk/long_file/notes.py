@@ -12,10 +12,15 @@ from headstart.talk.long_file.times import clock
 from headstart.talk.long_file.transcription import Line
 
 SHOWN, SAID = "shown", "said"
-_UNKNOWN = re.compile(r"\b(?:can't|cannot|can not|couldn't|could not) (?:tell|see|say|make out)\b")
+_UNKNOWN = re.compile(
+    r"\b(?:can['\u2019]t|cannot|can not|couldn['\u2019]t|could not) (?:tell|see|say|make out)\b"
+)
 _WORD = re.compile(r"\w+")
 _QUOTED_SHARE = 0.8
-"""Of the words that are written, from which on a caption only repeats them."""
+"""Of the words that are written, from which on a caption may only repeat them."""
+_INTRODUCTION_WORDS = 4
+"""Of a caption that only repeats them, as in "a slide that says"; a longer one may have as many
+more of its own as are written."""
 
 
 @dataclass(frozen=True)
@@ -130,10 +135,13 @@ def shown(caption: Caption) -> str:
 
 
 def _repeats(caption: Caption) -> bool:
-    """Whether the model said no more than what is written."""
+    """Whether the model said little more than what is written."""
     written = set(_WORD.findall(caption.written.lower()))
     said = set(_WORD.findall(caption.text.lower()))
-    return len(written & said) >= _QUOTED_SHARE * len(written)
+    if not written:  # arrows, bullets
+        return not said
+    is_quoted = len(written & said) >= _QUOTED_SHARE * len(written)
+    return is_quoted and len(said - written) <= _INTRODUCTION_WORDS + len(written)
 
 
 def groups(notes: Sequence[Note], room_chars: int) -> list[list[Note]]:

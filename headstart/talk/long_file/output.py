@@ -178,9 +178,7 @@ class PrettyAskOutput(PrettyOutput, AnalysisObserver):
             self._console.print(Text(printable(f"failed: {answer.error}"), style="red"))
         else:
             self._console.print(Text(printable(answer.text)))
-        spans = [
-            clock(a) if clock(a) == clock(b) else f"{clock(a)}-{clock(b)}" for a, b in answer.read
-        ]
+        spans = [_span(*read) for read in answer.read]
         more = f" and {len(spans) - READ_SHOWN} more" if len(spans) > READ_SHOWN else ""
         read = f"read in detail: {', '.join(spans[:READ_SHOWN]) or 'nothing'}{more}"
         read += f" · {answer.took_s:.0f} s"

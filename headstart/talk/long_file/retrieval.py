@@ -193,7 +193,7 @@ def to_the_point(question: str, notes: Sequence[Note]) -> list[Entry]:
     if not named_s and not _WHOLE.search(question.lower()):
         found = _likely(question, entries)
     around = [entry for each in found if each.kind == SAID for entry in _around(each, said)]
-    return sorted({*found, *around}, key=lambda entry: (entry.start_s, entry.kind))
+    return sorted({*found, *around}, key=lambda entry: (entry.start_s, entry.kind, entry.text))
 
 
 def _at(notes: Sequence[Note], entries: Sequence[Entry], at_s: float) -> list[Entry]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import gguf
@@ -97,6 +98,18 @@ def test_a_flipped_bit_anywhere_is_noticed(
         return
 
 
+@pytest.mark.parametrize("bit", [1, 128])
+@pytest.mark.parametrize("what", [b'"key":"key"', b'"silence"', b'"Q8_0"'])
+def test_a_flipped_bit_in_a_name_is_noticed_at_once(tmp_path: Path, what: bytes, bit: int) -> None:
+    """Another name would be missing only when it is asked for, or is no text at all."""
+    write(tmp_path / "x")
+    whole = bytearray((tmp_path / "x").read_bytes())
+    whole[whole.rindex(what) + 2] ^= bit
+    (tmp_path / "x").write_bytes(whole)
+    with pytest.raises(BadWeights, match="index, hash"):
+        PackedFile(tmp_path / "x", "key")
+
+
 @pytest.mark.parametrize("kept", [0, 10, 0.5, 0.99, -1])
 def test_a_file_cut_short_is_refused(tmp_path: Path, kept: float) -> None:
     """At any place, the last byte included."""
@@ -155,7 +168,8 @@ def test_another_key_or_shape_is_refused(tmp_path: Path) -> None:
 def test_an_index_of_nonsense_is_refused(tmp_path: Path, index: bytes) -> None:
     """Not JSON, fields missing, an unknown kind, and sizes that do not fit."""
     path = tmp_path / "x"
-    path.write_bytes(bytes(2048) + index + len(index).to_bytes(8, "little") + MAGIC)
+    digest = hashlib.blake2b(index, digest_size=16).digest()
+    path.write_bytes(bytes(2048) + index + digest + len(index).to_bytes(8, "little") + MAGIC)
     with pytest.raises(BadWeights):
         PackedFile(path, "key")
 

@@ -25,6 +25,7 @@ def outer(tmp_path: Path) -> Path:
     (inner / "fragile.py").write_text(
         "import sys\nif 'outer.inner.wanted' not in sys.modules: raise ImportError('too soon')\n"
     )
+    (inner / "touchy.py").write_text("import sys\nsys.modules.get('outer.inner.wanted').VALUE\n")
     return tmp_path
 
 
@@ -53,6 +54,23 @@ def test_what_is_around_runs_when_it_is_asked_for(outer: Path) -> None:
     ) == ["1 ['outer', 'outer.inner']", "inner runs", "2 1", "outer runs", "False False", "[]"]
 
 
+@pytest.mark.parametrize(
+    ("asking", "told"),
+    [
+        ("import outer.inner; print(outer.inner.__version__)", ["inner runs", "3"]),
+        ("from outer.inner import *; print(MORE)", ["inner runs", "2"]),
+        ("print(hasattr(sys.modules['outer.inner'], '__none__'))", ["False"]),
+    ],
+)
+def test_its_version_and_all_of_its_names_are_its_own(
+    outer: Path, asking: str, told: list[str]
+) -> None:
+    """Other names with underscores are none that a package says of itself."""
+    init = outer / "outer" / "inner" / "__init__.py"
+    init.write_text(init.read_text() + "__version__ = 3\n")
+    assert run(outer, f"import_alone('outer.inner.wanted', {AROUND})", asking) == told
+
+
 def test_a_module_that_needs_the_package_gets_it(outer: Path) -> None:
     """The package runs in the middle of the import, as if it had been imported then."""
     assert run(
@@ -63,11 +81,12 @@ def test_a_module_that_needs_the_package_gets_it(outer: Path) -> None:
     ) == ["inner runs", "2 ['outer']"]
 
 
-def test_a_module_that_cannot_do_without_is_imported_as_usual(outer: Path) -> None:
-    """All of it anew, so that nothing is left of the first try."""
+@pytest.mark.parametrize("name", ["fragile", "touchy"])
+def test_a_module_that_cannot_do_without_is_imported_as_usual(outer: Path, name: str) -> None:
+    """All of it anew, so that nothing is left of the first try, whatever went wrong in it."""
     assert run(
         outer,
-        f"import_alone('outer.inner.fragile', {AROUND})",
+        f"import_alone('outer.inner.{name}', {AROUND})",
         f"print(not_run({AROUND}))",
     ) == ["outer runs", "inner runs", "[]"]
 

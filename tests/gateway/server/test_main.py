@@ -84,15 +84,20 @@ def next_event(socket: Any, *kinds: str) -> dict[str, Any]:
             return event
 
 
-def test_a_server_that_is_told_to_retire_in_mid_start_ends_with_0() -> None:
-    """SIGUSR1 as soon as its engine's process is there, before it serves anything."""
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_server_that_is_told_to_end_in_mid_start_ends_with_0(number: signal.Signals) -> None:
+    """As soon as its engine's process is there, before it serves anything. Nothing is left."""
     argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--engine", "fake"]
     argv += ["--set", "voice=none", "--set", "retire_grace_s=0"]
-    with subprocess.Popen(argv, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True) as process:
         try:
             until(lambda: psutil.Process(process.pid).children())
-            process.send_signal(signal.SIGUSR1)
-            assert process.wait(WAIT_S) == 0
+            children = psutil.Process(process.pid).children()
+            process.send_signal(number)
+            _, told = process.communicate(timeout=WAIT_S)
+            assert process.returncode == 0
+            assert "Traceback" not in told
+            assert not any(child.is_running() for child in children)
         finally:
             process.kill()
 

@@ -186,6 +186,7 @@ def test_lines_are_those_of_the_notes(question: str) -> None:
     [
         ("A man at a board.", 'A man at a board. It has a text that says "Lesson 12 / Glass"'),
         ("I can't tell what this is. It's white.", 'a text that says "Lesson 12 / Glass"'),
+        ("I can\u2019t tell what this is. It's white.", 'a text that says "Lesson 12 / Glass"'),
         ('A slide that says "Lesson 12 / Glass".', 'a text that says "Lesson 12 / Glass"'),
     ],
 )
@@ -194,3 +195,13 @@ def test_what_is_written_stands_once(said: str, expected: str) -> None:
     note_ = Note(PLAN.part(0), captions=[Caption(3, said, ("Lesson 12", "Glass"))])
     assert str(note_).splitlines()[1:] == [f"0:03 shown: {expected}"]
     assert note_.summary == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "written"),
+    [("A red exit sign hangs above a wooden door.", "EXIT"), ("Two boxes side by side.", "→")],
+)
+def test_what_else_is_shown_is_kept(said: str, written: str) -> None:
+    """Beside few written words, or none, a caption tells more than them."""
+    note_ = Note(PLAN.part(0), captions=[Caption(3, said, (written,))])
+    assert note_.summary == f'{said} It has a text that says "{written}"'
