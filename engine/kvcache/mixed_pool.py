@@ -63,7 +63,7 @@ class MixedBlockPool(BlockPool):
         return self._open[False] + self._free_slabs * self._in_slab[False]
 
     def cost(self, wide: int, narrow: int) -> int:
-        """Exact for one demand. The sum of several may count begun slabs more than once."""
+        """Exact for one demand. Add several up before, by type: begun slabs have room once."""
         slabs = -(-max(narrow - self._open[True], 0) // self._in_slab[True])
         if not slabs:
             return wide

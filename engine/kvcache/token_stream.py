@@ -241,9 +241,9 @@ class Stream:
         if nothing_evicted:
             self._update_positions(self._kv_len)  # positions without the gaps
 
-    def blocks_needed(self, num_tokens: int) -> int:
-        """Free blocks that `reserve` would allocate."""
-        return self.table.blocks_needed(self._kv_len, self._kv_len + num_tokens, self._narrow)
+    def demand(self, num_tokens: int) -> tuple[int, int]:
+        """Wide and narrow blocks that `reserve` would allocate."""
+        return self.table.demand(self._kv_len, self._kv_len + num_tokens, self._narrow)
 
     def reserve(self, num_tokens: int) -> Copy | None:
         """Allocate writable blocks for K/V of the next `num_tokens` pending tokens.
