@@ -127,8 +127,8 @@ def test_pictures_are_counted_in_slabs_of_their_own() -> None:
 
 
 def test_a_begun_slab_has_room_once() -> None:
-    """Three narrow blocks are left and no slab: of two pictures of two blocks one is refused, before
-    a part of it is computed."""
+    """Three narrow blocks are left and no slab: of two pictures of two blocks one is refused,
+    before a part of it is computed."""
     pool, memory = MixedBlockPool(3, (2, 5), SIZE), FakeMemory()
     room = AdmissionController(pool, HostMemory(memory, pool, 10_000), RULES)
     guests = [guest(name, pool, 10 * i) for i, name in enumerate(("first", "second", "third"))]
