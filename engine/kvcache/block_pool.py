@@ -69,6 +69,7 @@ class BlockPool:
 
     @property
     def cached_blocks(self) -> int:
+        """Of `free_blocks`, those that are kept for their content."""
         return len(self._cached)
 
     def blocks_for(self, num_tokens: int) -> int:
