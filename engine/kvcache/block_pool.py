@@ -69,6 +69,7 @@ class BlockPool:
 
     @property
     def cached_blocks(self) -> int:
+        """Of `free_blocks`, those that are kept for their content."""
         return len(self._cached)
 
     def blocks_for(self, num_tokens: int) -> int:
@@ -212,11 +213,11 @@ class BlockTable:
     def capacity_tokens(self) -> int:
         return len(self.blocks) * self.pool.block_size
 
-    def blocks_needed(self, start: int, end: int, narrow: IsNarrow | None = None) -> int:
-        """Free blocks that `reserve` would allocate (`BlockPool.cost`)."""
+    def demand(self, start: int, end: int, narrow: IsNarrow | None = None) -> tuple[int, int]:
+        """Wide and narrow blocks that `reserve` would allocate."""
         types = self._types(start, end, narrow)
         count = sum(types)
-        return self.pool.cost(len(types) - count, count)
+        return len(types) - count, count
 
     def reserve(self, start: int, end: int, narrow: IsNarrow | None = None) -> Copy | None:
         """Make the slots of tokens [start, end) writable; `start` is at most the table's length.

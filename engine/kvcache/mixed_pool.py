@@ -62,8 +62,19 @@ class MixedBlockPool(BlockPool):
         """Wide blocks that can be allocated."""
         return self._open[False] + self._free_slabs * self._in_slab[False]
 
+    @property
+    def cached_blocks(self) -> int:
+        """Narrow ones by their size, rounded down; in a slab with held blocks they are not free."""
+        return self.size_of(
+            [
+                block
+                for block in self._cached
+                if not (self.is_narrow(block) and self._held[self._slab_of(block)])
+            ]
+        )
+
     def cost(self, wide: int, narrow: int) -> int:
-        """Exact for one demand. The sum of several may count begun slabs more than once."""
+        """Exact for one demand. Add several up before, by type: begun slabs have room once."""
         slabs = -(-max(narrow - self._open[True], 0) // self._in_slab[True])
         if not slabs:
             return wide

@@ -241,9 +241,9 @@ class Stream:
         if nothing_evicted:
             self._update_positions(self._kv_len)  # positions without the gaps
 
-    def blocks_needed(self, num_tokens: int) -> int:
-        """Free blocks that `reserve` would allocate."""
-        return self.table.blocks_needed(self._kv_len, self._kv_len + num_tokens, self._narrow)
+    def demand(self, num_tokens: int) -> tuple[int, int]:
+        """Wide and narrow blocks that `reserve` would allocate."""
+        return self.table.demand(self._kv_len, self._kv_len + num_tokens, self._narrow)
 
     def reserve(self, num_tokens: int) -> Copy | None:
         """Allocate writable blocks for K/V of the next `num_tokens` pending tokens.
@@ -265,12 +265,18 @@ class Stream:
 
     @property
     def narrow_tokens(self) -> int:
-        """The tokens whose K/V are in narrow blocks."""
-        pool, blocks = self.table.pool, self.table.blocks
-        if not pool.is_mixed or not blocks:
+        """The tokens whose K/V are in narrow blocks, in the pool or in host memory."""
+        pool = self.table.pool
+        if not pool.is_mixed:
             return 0
-        beyond = self.table.capacity_tokens - self._kv_len if pool.is_narrow(blocks[-1]) else 0
-        return sum(map(pool.is_narrow, blocks)) * pool.block_size - beyond
+        if self._offload_slot.offloaded:
+            narrow = [block.narrow for block in self._offload_slot.offloaded[0].blocks]
+        else:
+            narrow = list(map(pool.is_narrow, self.table.blocks))
+        if not narrow:
+            return 0
+        beyond = len(narrow) * pool.block_size - self._kv_len if narrow[-1] else 0
+        return sum(narrow) * pool.block_size - beyond
 
     def advance(self, num_tokens: int) -> None:
         """Record that K/V of the next `num_tokens` pending tokens were written."""

@@ -137,25 +137,28 @@ class AdmissionController:
         promised to other users are not given away, except that an answer may continue as long as
         any block is free.
         """
-        refused: dict[Stream, CacheFull] = {}
-        needs = [(stream.blocks_needed(stream.pending), t, stream) for t, stream in wants]
-        everything = sum(need[0] for need in needs) + self._reserved(users, now_ns)
-        if everything <= self._pool.free_blocks:
+        pool, refused = self._pool, dict[Stream, CacheFull]()
+        needs = [(stream.demand(stream.pending), t, stream) for t, stream in wants]
+        # Blocks are added up by type before they are priced: what is free for pictures at no cost
+        # is so once, and promised blocks, which are wide, may lie where no picture can.
+        wide, narrow = (sum(need[0][of] for need in needs) for of in (0, 1))
+        if pool.cost(wide + self._reserved(users, now_ns), narrow) <= pool.free_blocks:
             return refused
-        granted = 0
-        for needed, user, stream in sorted(needs, key=lambda need: need[0]):
+        wide = narrow = 0  # granted
+        for demand, user, stream in sorted(needs, key=lambda need: pool.cost(*need[0])):
             reserved = self._reserved([t for t in users if t is not user], now_ns)
             if stream.pending == 1:
                 reserved = 0
-            total = granted + needed + reserved
-            if needed and total > self._pool.free_blocks:
-                if total <= self._pool.free_blocks + self._reclaimable(users, now_ns):
+            more = wide + demand[0] + reserved, narrow + demand[1]
+            total = pool.cost(*more)
+            if total > pool.cost(wide + reserved, narrow) and total > pool.free_blocks:
+                if total <= pool.free_blocks + self._reclaimable(users, now_ns):
                     self.offload_until_free(total, users, now_ns)
-                if total > self._pool.free_blocks:
-                    left = max(self._pool.free_blocks - granted - reserved, 0)
-                    refused[stream] = CacheFull(needed, left)
+                if pool.cost(*more) > pool.free_blocks:
+                    left = max(pool.free_blocks - pool.cost(wide + reserved, narrow), 0)
+                    refused[stream] = CacheFull(pool.cost(*demand), left)
                     continue
-            granted += needed
+            wide, narrow = wide + demand[0], narrow + demand[1]
         return refused
 
     def offload_idle(self, users: Iterable[CacheUser], now_ns: int) -> bool:

@@ -196,6 +196,53 @@ def test_evictions_move_rows_to_blocks_of_their_type(model: LoadedModel) -> None
     stream.close()
 
 
+def test_words_between_pictures_are_thinned_by_attention(tmp_path: Path) -> None:
+    """The attention mass is nearly that of fp32, read from blocks of both types. The words that get
+    the least go one by one: the pictures' parts keep their values in narrow blocks, and the words
+    that stay keep every bit."""
+    content = [*range(1, 11), *range(VOCAB, VOCAB + 18), *range(30, 41), *range(VOCAB, VOCAB + 9)]
+    model, plain = (
+        load_tiny(tmp_path, QWEN2, "native", kv_vision_dtype=kind, kv_text_kept=0.5)
+        for kind in ("int8", "same")
+    )
+    masses, streams = [], []
+    for each in (model, plain):
+        stream = reading(each, content)
+        finish(each, stream)
+        for word in (50, 51, 52):
+            put(stream, [word])
+            finish(each, stream)
+        mass = each.runner.attention(stream)
+        assert mass is not None
+        masses.append(mass)
+        streams.append(stream)
+    assert np.abs(masses[0] - masses[1]).max() < 0.03 * masses[1].max()
+    stream = streams[0]
+    pictured = np.array([stream.soft.is_picture(token) for token in stream.tokens])
+    words_there = np.flatnonzero(~pictured)[4:-4]
+    least = sorted(
+        words_there[np.argsort(masses[0][words_there])[: len(words_there) // 2]].tolist()
+    )
+    assert len(least) > 5
+    before = stored_at(model, stream)
+    stays = [at for at in range(len(stream)) if at not in least]
+    move = stream.evict([(at, at + 1) for at in least], 4)
+    assert move is not None
+    model.runner.move(move)
+    after = stored_at(model, stream)
+    values, kept = before[:, 1][:, stays], torch.from_numpy(~pictured[stays])
+    assert torch.equal(values[:, kept], after[:, 1][:, kept])
+    assert torch.allclose(values, after[:, 1], rtol=1e-5, atol=0)
+    narrow = [model.pool.is_narrow(block) for block in stream.table.blocks]
+    assert narrow == [bool(pictured[stays][i : i + 4].all()) for i in range(0, len(stays), 4)]
+    assert any(narrow)
+    put(stream, [60, 61])
+    assert finish(model, stream).isfinite().all()
+    model.pool.check_accounting(stream.tables)
+    for each in streams:
+        each.close()
+
+
 def test_answers_after_offloading_are_bit_for_bit_the_same(model: LoadedModel) -> None:
     """Narrow blocks go to host memory as narrow, and come back as narrow."""
     host = HostMemory(model.cache, model.pool, 1 << 20)
@@ -207,6 +254,7 @@ def test_answers_after_offloading_are_bit_for_bit_the_same(model: LoadedModel) -
             narrow, cache = stream.narrow_tokens, model.cache
             assert narrow == 20
             assert stream.offload(host)
+            assert stream.narrow_tokens == narrow
             wide_bytes = (stream.kv_len - narrow) * cache.bytes_per_token
             assert host.used_bytes == wide_bytes + narrow * cache.narrow_bytes_per_token
             forget(model)

@@ -126,7 +126,7 @@ def test_a_shared_block_is_written_to_as_a_copy() -> None:
     table = BlockTable(pool)
     grow(table, 6)
     other = table.fork()
-    assert table.blocks_needed(6, 7) == 1
+    assert table.demand(6, 7) == (1, 0)
     copy = table.reserve(6, 7)
     assert copy is not None
     assert (copy.source, copy.target) == (other.blocks[1], table.blocks[1])

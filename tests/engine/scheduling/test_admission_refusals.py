@@ -126,6 +126,46 @@ def test_pictures_are_counted_in_slabs_of_their_own() -> None:
     assert pool.free_blocks == 14 - 2 * 3 - 2
 
 
+def test_a_begun_slab_has_room_once() -> None:
+    """Three narrow blocks are left and no slab: of two pictures of two blocks one is refused,
+    before a part of it is computed."""
+    pool, memory = MixedBlockPool(3, (2, 5), SIZE), FakeMemory()
+    room = AdmissionController(pool, HostMemory(memory, pool, 10_000), RULES)
+    guests = [guest(name, pool, 10 * i) for i, name in enumerate(("first", "second", "third"))]
+    first, *others = guests
+    for one in guests:
+        compute(one.stream)
+        room.admit(one, [], 0)
+    show(first, 8)
+    compute(first.stream)
+    assert pool.free_blocks == 1
+    for one in others:
+        show(one, 8)
+    wants = [(one, one.stream) for one in others]
+    refused = room.refuse(wants, guests, 0)
+    assert list(refused) == [others[1].stream]
+    compute(others[0].stream)
+
+
+def test_promised_words_may_lie_where_no_picture_can() -> None:
+    """The block that is promised to another lies in a begun slab of words: a picture may have all
+    free slabs, and one block more is refused."""
+    pool, memory = MixedBlockPool(4, (2, 5), SIZE), FakeMemory()
+    room = AdmissionController(pool, HostMemory(memory, pool, 10_000), RULES)
+    guests = [guest("looker", pool), guest("other", pool, 10)]
+    looker, other = guests
+    for one in guests:
+        room.admit(one, [], 0)
+    other.stream.append([20, 21, 22, 23])
+    for one in guests:
+        compute(one.stream)
+    assert pool.free_blocks == 1 + 2 * 2
+    show(looker, 40)
+    assert room.refuse([(looker, looker.stream)], guests, 0) == {}
+    show(looker, 4)
+    assert list(room.refuse([(looker, looker.stream)], guests, 0)) == [looker.stream]
+
+
 def test_idle_pictures_make_room_for_words() -> None:
     """An idle session's narrow blocks go to host memory, and their slabs to words. Without slabs
     for them they do not come back, and are to be computed again."""
