@@ -239,8 +239,8 @@ def test_words_between_pictures_are_thinned_by_attention(tmp_path: Path) -> None
     put(stream, [60, 61])
     assert finish(model, stream).isfinite().all()
     model.pool.check_accounting(stream.tables)
-    for each in streams:
-        each.close()
+    for read in streams:
+        read.close()
 
 
 def test_answers_after_offloading_are_bit_for_bit_the_same(model: LoadedModel) -> None:
