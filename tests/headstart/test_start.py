@@ -47,8 +47,6 @@ def interrupted(until: str, *arguments: str) -> str:
         ("typer.colors", SERVE),  # typer is on its way
         ("headstart.gateway.errors", SERVE),
         ("pydantic", SERVE),
-        ("uvicorn", SERVE),
-        ("headstart.gateway.server.app", SERVE),
         ("headstart.talk.dialog", ("demo",)),
         ("headstart.gateway.errors", ("talk", "nothing.wav")),
         ("pydantic", ("validate", "nothing.toml")),
@@ -60,9 +58,11 @@ def test_it_ends_at_once_and_without_a_word(until: str, arguments: tuple[str, ..
     assert interrupted(until, *arguments) == ""
 
 
-def test_a_server_that_has_begun_ends_in_order() -> None:
+# Imported on a thread beside the engine's start.
+@pytest.mark.parametrize("until", ["uvicorn", "headstart.gateway.server.app", "aiortc"])
+def test_a_server_that_has_begun_ends_in_order(until: str) -> None:
     """Its log is all that is said, from the moment on at which it works."""
-    said = interrupted("aiortc", *SERVE)  # on a thread beside the engine's start
+    said = interrupted(until, *SERVE)
     assert "Traceback" not in said
     assert "KeyboardInterrupt" not in said
 
