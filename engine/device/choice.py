@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import torch
 
 from headstart.engine.config import EngineConfig
+from headstart.engine.decoder.decoder import Decoder
 from headstart.engine.errors import BadSettings, NoDevice
 from headstart.kernels.native import COMPILERS
 
 if TYPE_CHECKING:
+    from headstart.engine.device.decoder import DeviceDecoder
     from headstart.engine.device.place import Place
 
 log = logging.getLogger("headstart.engine")
@@ -139,3 +141,13 @@ def place_of(config: EngineConfig) -> Place | None:
     if config.backend not in ("auto", "device"):
         raise BadSettings("backend", f"auto with device {config.device}", config.backend)
     return on_gpu(torch.device(name))
+
+
+def on_gpu_of(decoder: object) -> DeviceDecoder | None:
+    """`decoder`, if it is one on a GPU."""
+    if decoder is None or isinstance(decoder, Decoder):
+        return None
+    # Of the kernels that this imports a decoder on the C kernels has no need.
+    from headstart.engine.device.decoder import DeviceDecoder
+
+    return decoder if isinstance(decoder, DeviceDecoder) and decoder.place.is_gpu else None

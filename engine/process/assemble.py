@@ -20,8 +20,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import device_of
-from headstart.engine.device.decoder import DeviceDecoder
+from headstart.engine.device.choice import device_of, on_gpu_of
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer, Thinning, View
@@ -254,7 +253,7 @@ def recognition_worker(
     """The recogniser's thread, if the settings want one; on "auto" if `decoder` is on a GPU. Not
     for a recogniser whose results are embeddings: it puts them into its session's stream, which
     belongs to the steps."""
-    on_gpu = isinstance(decoder, DeviceDecoder) and decoder.place.is_gpu
+    on_gpu = on_gpu_of(decoder) is not None
     beside = on_gpu if config.recognition == "auto" else config.recognition == "beside"
     wanted = beside and isinstance(recognizer, WhisperRecognizer)
     return WorkerThread("recogniser") if wanted else None

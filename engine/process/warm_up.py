@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from headstart.engine import api
-from headstart.engine.device.decoder import DeviceDecoder
+from headstart.engine.device.choice import on_gpu_of
 from headstart.engine.engine import Engine
 from headstart.engine.kvcache.storage import KvCache
-from headstart.engine.models.perception.interface import StreamModel
+
+if TYPE_CHECKING:
+    from headstart.engine.models.perception.interface import StreamModel
 
 _SESSION = "warm-up"
 _CHUNK_SAMPLES = api.SAMPLE_RATE_HZ // 2
@@ -23,8 +26,8 @@ RECORDED_TOKENS = 2048
 
 def record_steps(decoder: object, cache: KvCache) -> None:
     """Record the decode steps of a `decoder` on a GPU that sessions begin with."""
-    if isinstance(decoder, DeviceDecoder) and decoder.place.is_gpu:
-        decoder.prepare(cache, RECORDED_STREAMS, RECORDED_TOKENS)
+    if (on_gpu := on_gpu_of(decoder)) is not None:
+        on_gpu.prepare(cache, RECORDED_STREAMS, RECORDED_TOKENS)
 
 
 def warm_up(

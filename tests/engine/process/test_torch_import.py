@@ -43,6 +43,16 @@ def test_a_packaged_model_needs_nothing_of_what_is_left_out() -> None:
     assert told == "True"
 
 
+def test_a_packaged_model_on_the_cpu_imports_nothing_for_gpus() -> None:
+    """Nor anything of model directories: their modules cost a start two tenths of a second."""
+    others = "('headstart.kernels.gpu', 'headstart.engine.models', 'headstart.engine.device.place')"
+    told = run(
+        "import headstart.engine.process.assemble, sys",
+        f"print([name for name in sys.modules if name.startswith({others})])",
+    )
+    assert told == "[]"
+
+
 def test_what_is_left_out_runs_when_asked() -> None:
     """Each has then all that it has after a usual import."""
     print_names = (
