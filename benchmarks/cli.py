@@ -523,6 +523,8 @@ def kv(
     names = tuple(kinds.split(","))
     if not set(names) <= set(benchmark.KINDS):
         raise typer.BadParameter(f"expected some of {', '.join(benchmark.KINDS)}, got {kinds!r}")
+    if by_modality and names != tuple(benchmark.KINDS):
+        raise typer.BadParameter(f"--by-modality has kinds of its own: leave out --kinds {kinds}")
     benchmark.run(model, repeats, names, by_modality=by_modality, as_json=as_json)
 
 

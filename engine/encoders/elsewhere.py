@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.decoder.decoder import Forward
 from headstart.engine.encoders.client import EncoderClient, UnitOfPictures
 from headstart.engine.encoders.errors import EncoderFailed
 from headstart.engine.encoders.messages import MAX_UNITS, Picture
-from headstart.engine.kvcache.positions import MediaPosition, PositionRule
 from headstart.engine.models.perception.interface import (
-    AudioOut,
-    LayoutRule,
     StreamModel,
-    TailPolicy,
     VideoFrame,
     VisionUnit,
 )
+from headstart.engine.models.perception.wrapper import ModelWrapper
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +27,17 @@ class WaitingFrames:
     frames: tuple[VideoFrame, ...] = ()
 
 
-class VisionElsewhere:
-    """`base` (`engine.models.perception.interface.StreamModel`), which has no weights for pictures:
+class VisionElsewhere(ModelWrapper):
+    """`base`, which has no weights for pictures:
     `client` encodes them. Units come back as embeddings, so `project` has nothing to do for them.
     """
 
     def __init__(self, base: StreamModel, client: EncoderClient) -> None:
         assert base.spec.vision is not None
-        self.base, self.client, self.spec = base, client, base.spec
+        super().__init__(base)
+        self.client = client
         self._per_unit = base.spec.vision.frames_per_unit
         self._has_stills = base.spec.vision.tiled is not None
-
-    @property
-    def layout(self) -> LayoutRule:
-        return self.base.layout
-
-    @property
-    def decoder(self) -> Forward:
-        return self.base.decoder
-
-    def new_positions(self) -> PositionRule | None:
-        return self.base.new_positions()
-
-    def unit_position(self, index: int, time_s: float) -> MediaPosition:
-        return self.base.unit_position(index, time_s)
-
-    def open_audio(self, tail: TailPolicy) -> Any:
-        return self.base.open_audio(tail)
-
-    def encode_audio(self, chunk: Tensor, state: Any, final: bool) -> AudioOut:
-        return self.base.encode_audio(chunk, state, final)
 
     def open_frames(self) -> WaitingFrames:
         return WaitingFrames()
@@ -111,14 +87,8 @@ class VisionElsewhere:
         if width != expected:
             raise EncoderFailed(f"expected embeddings of {expected} numbers, got {width}")
 
-    def clip_closing(self) -> Tensor:
-        return self.base.clip_closing()
-
     def project(self, features: Tensor, modality: Modality) -> Tensor:
         return features if modality is Modality.IMAGE else self.base.project(features, modality)
-
-    def embed_text(self, ids: Sequence[int]) -> Tensor:
-        return self.base.embed_text(ids)
 
 
 def _unit(frames: Sequence[VideoFrame]) -> UnitOfPictures:

@@ -18,17 +18,11 @@ from torch import Tensor
 from headstart.engine.chat.render import Modality
 from headstart.engine.checkpoints.safetensors import read_safetensors
 from headstart.engine.config import EngineConfig
-from headstart.engine.decoder.decoder import Forward
 from headstart.engine.errors import BadSettings, BadWeights
-from headstart.engine.kvcache.positions import MediaPosition, PositionRule
 from headstart.engine.models.checkpoint.directory import Config, ModelDirectory, read_json
 from headstart.engine.models.checkpoint.tensors import Checkpoint
 from headstart.engine.models.perception.interface import (
-    AudioOut,
-    LayoutRule,
-    ModelSpec,
     StreamModel,
-    TailPolicy,
     VideoFrame,
     VisionUnit,
 )
@@ -39,6 +33,7 @@ from headstart.engine.models.perception.pooling import (
     SimilarityMerging,
 )
 from headstart.engine.models.perception.query_pooling import PoolerSizes, QueryPooling
+from headstart.engine.models.perception.wrapper import ModelWrapper
 
 FILE, SETTINGS = "pooler.safetensors", "pooler.json"
 _PREFIXES = ("model.pooler.", "pooler.")
@@ -60,7 +55,7 @@ class PooledState:
     waiting: tuple[_Waiting, ...] = ()
 
 
-class Pooled:
+class Pooled(ModelWrapper):
     """`base` with the tokens of `group` units of frames pooled to `tokens` by `pooling`
     (`engine.models.perception.interface.StreamModel`).
 
@@ -72,30 +67,11 @@ class Pooled:
     ) -> None:
         assert base.spec.vision is not None
         assert group == 1 or tokens, "a group needs a number of tokens"
-        self.base, self._pooling, self._tokens, self._group = base, pooling, tokens, group
+        super().__init__(base)
+        self._pooling, self._tokens, self._group = pooling, tokens, group
         self._per_unit = base.spec.vision.frames_per_unit
         seen = replace(base.spec.vision, frames_per_unit=self._per_unit * group)
-        self.spec: ModelSpec = replace(base.spec, vision=seen)
-
-    @property
-    def layout(self) -> LayoutRule:
-        return self.base.layout
-
-    @property
-    def decoder(self) -> Forward:
-        return self.base.decoder
-
-    def new_positions(self) -> PositionRule | None:
-        return self.base.new_positions()
-
-    def unit_position(self, index: int, time_s: float) -> MediaPosition:
-        return self.base.unit_position(index, time_s)
-
-    def open_audio(self, tail: TailPolicy) -> Any:
-        return self.base.open_audio(tail)
-
-    def encode_audio(self, chunk: Tensor, state: Any, final: bool) -> AudioOut:
-        return self.base.encode_audio(chunk, state, final)
+        self.spec = replace(base.spec, vision=seen)
 
     def open_frames(self) -> PooledState:
         return PooledState(self.base.open_frames())
@@ -133,18 +109,9 @@ class Pooled:
             pooled.vectors, pooled.rows, pooled.columns, group[-1].time_s, pooled.cells
         )
 
-    def encode_still(self, picture: VideoFrame) -> Tensor | None:
-        return self.base.encode_still(picture)
-
-    def clip_closing(self) -> Tensor:
-        return self.base.clip_closing()
-
     def project(self, features: Tensor, modality: Modality) -> Tensor:
         """Pooled units are projected already."""
         return features if modality is Modality.IMAGE else self.base.project(features, modality)
-
-    def embed_text(self, ids: Sequence[int]) -> Tensor:
-        return self.base.embed_text(ids)
 
 
 def _least(budgets: Sequence[int]) -> int:

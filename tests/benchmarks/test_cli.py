@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import typer
 
 from headstart.benchmarks import cli
 
@@ -16,6 +17,12 @@ def test_compile_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(SystemExit, match="install g"):
         cli.compiled(as_json=True)
+
+
+def test_kinds_beside_by_modality_are_refused() -> None:
+    """It compares kinds of its own; those asked for would be ignored."""
+    with pytest.raises(typer.BadParameter, match="leave out --kinds fp32,int8"):
+        cli.kv("small", 1, "fp32,int8", by_modality=True, as_json=True)
 
 
 def test_all_gives_each_benchmark_every_option(monkeypatch: pytest.MonkeyPatch) -> None:
