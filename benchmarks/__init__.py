@@ -1,1 +1,5 @@
-"""Benchmarks, side by side with peers in one run; README.md lists each one's output keys."""
+"""Benchmarks, side by side with peers in one run; README.md is the map and lists the output keys.
+
+A folder is what is measured. `inputs`, `harness` and `references` measure nothing: all others may
+import them.
+"""

@@ -44,7 +44,7 @@ def ttft(
     as_json: bool = Json,
 ) -> None:
     """Endpoint to first token after 5, 15 and 60 s of speech, against prefill at the end."""
-    from headstart.benchmarks import ttft as benchmark
+    from headstart.benchmarks.engine import ttft as benchmark
 
     try:
         contexts_s = [float(word) for word in contexts.split(",")]
@@ -63,8 +63,8 @@ def backend(
     as_json: bool = Json,
 ) -> None:
     """Endpoint to first token behind vLLM and llama.cpp, words sent ahead or not."""
-    from headstart.benchmarks import backend as benchmark
-    from headstart.benchmarks.llm_servers import NAMES
+    from headstart.benchmarks.llm_servers import backend as benchmark
+    from headstart.benchmarks.llm_servers.servers import NAMES
 
     names = [name.strip() for name in servers.split(",")]
     if unknown := sorted(set(names) - set(NAMES)):
@@ -113,7 +113,7 @@ def simulate(
 @app.command()
 def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Decode and prefill speed of one stream, beside llama.cpp."""
-    from headstart.benchmarks import decode as benchmark
+    from headstart.benchmarks.engine import decode as benchmark
 
     benchmark.run(model, repeats, as_json=as_json)
 
@@ -121,7 +121,7 @@ def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> 
 @app.command()
 def encoders(repeats: int = Repeats, as_json: bool = Json) -> None:
     """How long pictures of one session hold up another's answer, encoded within steps or beside."""
-    from headstart.benchmarks import encoders as benchmark
+    from headstart.benchmarks.engine import encoders as benchmark
 
     benchmark.run(repeats, as_json=as_json)
 
@@ -129,7 +129,7 @@ def encoders(repeats: int = Repeats, as_json: bool = Json) -> None:
 @app.command("compile")
 def compiled(as_json: bool = Json) -> None:
     """What torch.compile gains for each encoder, and what it costs."""
-    from headstart.benchmarks import compiled as benchmark
+    from headstart.benchmarks.engine import compiled as benchmark
 
     benchmark.run(as_json=as_json)
 
@@ -147,7 +147,7 @@ def wer(
     as_json: bool = Json,
 ) -> None:
     """Word error rate of streaming, beside the same Whisper offline on the same clips."""
-    from headstart.benchmarks import wer as benchmark
+    from headstart.benchmarks.hearing import wer as benchmark
 
     try:
         benchmark.run(
@@ -177,7 +177,7 @@ def conditions(
     as_json: bool = Json,
 ) -> None:
     """Sentences heard right under 36 conditions, beside the same Whisper offline."""
-    from headstart.benchmarks import conditions as benchmark
+    from headstart.benchmarks.hearing import conditions as benchmark
     from headstart.gateway.tts.synthesiser import VoiceUnavailable
 
     if half not in benchmark.HALVES:
@@ -200,7 +200,7 @@ def conditions(
 @app.command()
 def prompts(folder: Path, suffix: str = typer.Argument("wav", help="wav or g722")) -> None:
     """Print a LIST for `wer`: the even half of Asterisk's prompts under FOLDER."""
-    from headstart.benchmarks.prompts import asterisk_prompts
+    from headstart.benchmarks.inputs.prompts import asterisk_prompts
 
     try:
         for path, text in asterisk_prompts(folder, suffix):
@@ -214,8 +214,8 @@ def spoken(
     folder: Path, part: str = typer.Argument("choose", help="choose, report or questions")
 ) -> None:
     """Print a LIST for `wer`: numbers, repetitions, questions by packaged voices, into FOLDER."""
-    from headstart.benchmarks.spoken import PARTS
-    from headstart.benchmarks.spoken import spoken as said
+    from headstart.benchmarks.inputs.spoken import PARTS
+    from headstart.benchmarks.inputs.spoken import spoken as said
 
     if part not in PARTS:
         raise typer.BadParameter(f"expected one of {', '.join(PARTS)}, got {part!r}")
@@ -232,7 +232,7 @@ def live(
     as_json: bool = Json,
 ) -> None:
     """Several speakers who never pause, through the real server in real time."""
-    from headstart.benchmarks import live as benchmark
+    from headstart.benchmarks.server import live as benchmark
 
     benchmark.run(model, sessions, seconds, warm_up, as_json=as_json)
 
@@ -245,7 +245,7 @@ def start(
     as_json: bool = Json,
 ) -> None:
     """Start of a real server until it is ready, by stage, and its memory."""
-    from headstart.benchmarks import start as benchmark
+    from headstart.benchmarks.server import start as benchmark
 
     benchmark.run(model, starts, cold=cold, as_json=as_json)
 
@@ -257,7 +257,7 @@ def loss(
     as_json: bool = Json,
 ) -> None:
     """Speech over WebRTC with 0 to 10 % packet loss, beside aiortc's own receiver."""
-    from headstart.benchmarks import loss as benchmark
+    from headstart.benchmarks.gateway import loss as benchmark
 
     benchmark.run(rounds, with_words=words, as_json=as_json)
 
@@ -272,7 +272,7 @@ def endpoint(
     as_json: bool = Json,
 ) -> None:
     """What people suffer at the end of a turn under each policy: waits, false starts, halves."""
-    from headstart.benchmarks import endpoint as benchmark
+    from headstart.benchmarks.turns import endpoint as benchmark
     from headstart.gateway.tts.synthesiser import VoiceUnavailable
 
     try:
@@ -292,8 +292,8 @@ def overlap(
     as_json: bool = Json,
 ) -> None:
     """Which sounds interrupt an answer, and how soon that is decided."""
-    from headstart.benchmarks import overlap as benchmark
-    from headstart.benchmarks.overlap_sounds import HALVES
+    from headstart.benchmarks.turns import overlap as benchmark
+    from headstart.benchmarks.turns.overlap_sounds import HALVES
     from headstart.gateway.tts.synthesiser import VoiceUnavailable
 
     if half not in HALVES:
@@ -363,8 +363,8 @@ def soak(
 @app.command()
 def eyes(model: str = Small, as_json: bool = Json) -> None:
     """What the model says it sees, on photographs from packages."""
-    from headstart.benchmarks import eyes as benchmark
-    from headstart.benchmarks.photos import PhotosMissing
+    from headstart.benchmarks.inputs.photos import PhotosMissing
+    from headstart.benchmarks.vision import eyes as benchmark
 
     try:
         benchmark.run(model, as_json=as_json)
@@ -381,8 +381,8 @@ def frames(
     as_json: bool = Json,
 ) -> None:
     """Frame policies against 64 uniform frames, on videos from packages."""
-    from headstart.benchmarks import frames as benchmark
-    from headstart.benchmarks.photos import PhotosMissing
+    from headstart.benchmarks.inputs.photos import PhotosMissing
+    from headstart.benchmarks.vision import frames as benchmark
 
     names = [name.strip() for name in videos.split(",")] if videos else []
     try:
@@ -403,8 +403,8 @@ def video(
 ) -> None:
     """Questions about long videos: right answers, time, and memory of client and server. `--model
     none` only compares the ways to choose pictures."""
-    from headstart.benchmarks import video as benchmark
-    from headstart.benchmarks.photos import PhotosMissing
+    from headstart.benchmarks.inputs.photos import PhotosMissing
+    from headstart.benchmarks.vision import video as benchmark
     from headstart.gateway.video.file_sampling import POLICIES
 
     if half not in (benchmark.CHOOSE, benchmark.REPORT):
@@ -428,8 +428,8 @@ def tokens(
     model: str = Small, repeats: int = 3, choose: bool = False, as_json: bool = Json
 ) -> None:
     """What fewer tokens of a picture lose and save."""
-    from headstart.benchmarks import tokens as benchmark
-    from headstart.benchmarks.photos import PhotosMissing
+    from headstart.benchmarks.inputs.photos import PhotosMissing
+    from headstart.benchmarks.vision import tokens as benchmark
 
     try:
         benchmark.run(model, repeats, choose=choose, as_json=as_json)
@@ -445,8 +445,8 @@ def thinning(
     as_json: bool = Json,
 ) -> None:
     """What it saves and changes to evict words of past turns by attention."""
-    from headstart.benchmarks import thinning as benchmark
-    from headstart.benchmarks.photos import PhotosMissing
+    from headstart.benchmarks.engine import thinning as benchmark
+    from headstart.benchmarks.inputs.photos import PhotosMissing
 
     try:
         benchmark.run(model, half, as_json=as_json)
@@ -458,7 +458,7 @@ def thinning(
 @app.command()
 def cache(model: str = Small, as_json: bool = Json) -> None:
     """The same video a second time, in the same session and in another."""
-    from headstart.benchmarks import cache as benchmark
+    from headstart.benchmarks.vision import cache as benchmark
 
     try:
         benchmark.run(model, as_json=as_json)
@@ -476,7 +476,7 @@ def session(
     as_json: bool = Json,
 ) -> None:
     """A conversation of hours at full speed: memory and time per chunk, minute by minute."""
-    from headstart.benchmarks import session as benchmark
+    from headstart.benchmarks.engine import session as benchmark
 
     benchmark.run(model, hours, real_ears=real_ears, as_json=as_json, window=window)
 
@@ -489,7 +489,7 @@ def gateway(
     as_json: bool = Json,
 ) -> None:
     """Sessions that one core of the gateway sustains, and the effect of a flood on them."""
-    from headstart.benchmarks import gateway as benchmark
+    from headstart.benchmarks.gateway import capacity as benchmark
 
     wanted = kinds.split(",") if kinds else []
     if not set(wanted) <= set(benchmark.STEPS):
@@ -504,7 +504,7 @@ def answers(
     as_json: bool = Json,
 ) -> None:
     """Quality of answers to fifty everyday questions, and twenty held out."""
-    from headstart.benchmarks import answers as benchmark
+    from headstart.benchmarks.engine import answers as benchmark
 
     benchmark.run(model, write=write, as_json=as_json)
 
@@ -518,7 +518,7 @@ def kv(
     as_json: bool = Json,
 ) -> None:
     """K and V in fewer bytes: error, unchanged answers, memory and speed."""
-    from headstart.benchmarks import kv as benchmark
+    from headstart.benchmarks.engine import kv as benchmark
 
     names = tuple(kinds.split(","))
     if not set(names) <= set(benchmark.KINDS):
@@ -534,7 +534,7 @@ def voice(
     as_json: bool = Json,
 ) -> None:
     """Speech output: first clause to first sound, speed, and intelligibility to our recogniser."""
-    from headstart.benchmarks import voice as benchmark
+    from headstart.benchmarks.gateway import voice as benchmark
 
     names = tuple(voices.split(","))
     if not set(names) <= {"joe", "espeak"}:
@@ -550,7 +550,7 @@ def dashboard(
     as_json: bool = Json,
 ) -> None:
     """What the dashboard costs the gateway with 0, 1 and 10 watchers, and whether it grows."""
-    from headstart.benchmarks import dashboard as benchmark
+    from headstart.benchmarks.gateway import dashboard as benchmark
 
     benchmark.run(seconds, rounds, soak_minutes, as_json=as_json)
 
@@ -562,7 +562,7 @@ def dashboard_page(
     as_json: bool = Json,
 ) -> None:
     """The dashboard's page open in a real Chromium: what it costs, and whether it grows."""
-    from headstart.benchmarks import dashboard_page as benchmark
+    from headstart.benchmarks.gateway import dashboard_page as benchmark
 
     benchmark.run(minutes, dwell_s, as_json=as_json)
 

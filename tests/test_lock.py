@@ -31,8 +31,8 @@ NOT_PACKAGED = {
 }
 """Imported without being asked for."""
 OWN_ENVIRONMENTS = {
-    "benchmarks/call_transports.py": {"libdatachannel": "libdatachannel-py"},
-    "benchmarks/llamacpp_server.py": {"xllamacpp": "xllamacpp"},
+    "benchmarks/gateway/call_transports.py": {"libdatachannel": "libdatachannel-py"},
+    "benchmarks/llm_servers/llamacpp_server.py": {"xllamacpp": "xllamacpp"},
     "benchmarks/peers/pipecat_bot.py": {"loguru": "loguru", "pipecat": "pipecat-ai"},
     "benchmarks/peers/piper_server.py": {"aiohttp": "aiohttp"},
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headstart.benchmarks.gpu.packed import SMALL, TINY, PackedSizes, write
-from headstart.benchmarks.scripted_words import ScriptedRecognizer
+from headstart.benchmarks.harness.scripted_words import ScriptedRecognizer
 from headstart.engine import api
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from headstart.benchmarks import pauses
-from headstart.benchmarks.pauses import RATE_HZ, Samples
-from headstart.benchmarks.recordings import load_s16
-from headstart.benchmarks.spoken import QUESTIONS, SENTENCES, write
-from headstart.benchmarks.voices import Line, Say, cast
+from headstart.benchmarks.inputs import pauses
+from headstart.benchmarks.inputs.pauses import RATE_HZ, Samples
+from headstart.benchmarks.inputs.recordings import load_s16
+from headstart.benchmarks.inputs.spoken import QUESTIONS, SENTENCES, write
+from headstart.benchmarks.inputs.voices import Line, Say, cast
 from headstart.gateway.audio.resample import StreamResampler
 from headstart.gateway.tts.synthesiser import RATE_HZ as VOICE_HZ
 

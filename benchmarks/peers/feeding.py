@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headstart.benchmarks import pauses
-from headstart.benchmarks.pauses import RATE_HZ
+from headstart.benchmarks.inputs import pauses
+from headstart.benchmarks.inputs.pauses import RATE_HZ
 from headstart.benchmarks.peers.clips import Clip
 from headstart.gateway.audio.resample import StreamResampler
 

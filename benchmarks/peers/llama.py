@@ -23,8 +23,7 @@ from headstart.benchmarks.peers.merged_weights import merged
 from headstart.engine.process.assemble import ModelPaths
 from headstart.engine.weights import resolve_model
 
-SCRIPT = Path(__file__).parents[1] / "llamacpp_server.py"
-
+SCRIPT = Path(__file__).parents[1] / "llm_servers" / "llamacpp_server.py"
 
 PROBE_TOKENS = 12
 PROBE_WAIT_S = 20.0

@@ -36,8 +36,8 @@ from headstart.benchmarks.peers.contention import Contention, calm
 from headstart.benchmarks.peers.environments import EnvironmentFailed, Environments
 from headstart.benchmarks.peers.feeding import ConversationFailed
 from headstart.benchmarks.peers.score import Conversation, Score, as_line, score, summary
+from headstart.benchmarks.references.yardstick import normaliser
 from headstart.benchmarks.report import percentile
-from headstart.benchmarks.yardstick import normaliser
 
 Speak = Callable[[Clip], Awaitable[Conversation]]
 SYSTEMS = (*ours.TURN_DETECTION, "pipecat", speech_to_speech.NAME)

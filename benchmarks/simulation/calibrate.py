@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from headstart.benchmarks import report
-from headstart.benchmarks.in_process import CHUNK_SAMPLES, Live, Samples, speech_of
+from headstart.benchmarks.harness.in_process import CHUNK_SAMPLES, Live, Samples, speech_of
 from headstart.benchmarks.simulation.costs import CPU, EarsCosts, NodeKind
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.interfaces import Pcm

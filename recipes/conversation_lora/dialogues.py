@@ -24,7 +24,7 @@ TOOLS = FOLDER / "tools"
 """Dialogues with function calls."""
 DEFINED = Path(__file__).parent / "tools.toml"
 """Definitions of the functions that dialogues may call."""
-QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "questions.toml"
+QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "inputs" / "questions.toml"
 OFF = "off"
 MOST_ALIKE = 0.6
 _NOTE = re.compile(r"\[camera: [^\[\]]+\]")

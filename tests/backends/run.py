@@ -1,7 +1,7 @@
 """Real LLM servers behind a real headstart: `python -m tests.backends.run [llamacpp] [vllm]`.
 
-Each server lives in an environment of its own (`benchmarks/llm_servers.py`). Every check is a line
-as it happens; the end names what failed, and the exit status is 1 if anything did.
+Each server lives in an environment of its own (`benchmarks/llm_servers/servers.py`). Every check is
+a line as it happens; the end names what failed, and the exit status is 1 if anything did.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from headstart.benchmarks import llm_servers
-from headstart.benchmarks.behind_server import BehindServer
-from headstart.benchmarks.llm_servers import Served
+from headstart.benchmarks.llm_servers import servers
+from headstart.benchmarks.llm_servers.behind_server import BehindServer
+from headstart.benchmarks.llm_servers.servers import Served
 from headstart.engine import api
 from headstart.engine.backends.llm_server.http_client import Timeouts
 
@@ -169,9 +169,7 @@ def stalled(served: Served) -> None:
 
 def taken_over(served: Served) -> None:
     """Of two servers the one that answers is killed: the other one ends the answer."""
-    with llm_servers.serving(
-        served.name, MODEL, slots=SLOTS, context_tokens=CONTEXT_TOKENS
-    ) as second:
+    with servers.serving(served.name, MODEL, slots=SLOTS, context_tokens=CONTEXT_TOKENS) as second:
         talk = BehindServer(second.url, served.tokenizer, others=[served.url])
         try:
             names = (f"s{n}" for n in itertools.count())
@@ -179,7 +177,7 @@ def taken_over(served: Served) -> None:
             asked_there = api.Item("u", api.Role.USER, (api.Text("Tell me a long story."),))
             talk.tell(api.AddItem(name, asked_there), api.Respond(name, 1, "a1", LONG))
             talk.until(lambda: len(talk.text(1)) > 10)
-            llm_servers.stop(second.process)
+            servers.stop(second.process)
             talk.until(lambda: talk.finished(1) is not None)
             done = talk.finished(1)
             assert done is not None
@@ -207,12 +205,12 @@ def killed(served: Served) -> None:
         asked(talk, "s", "Tell me a long story about a dragon.")
         talk.tell(api.Respond("s", 1, "a1", LONG))
         talk.until(lambda: len(talk.text(1)) > 10)
-        llm_servers.stop(served.process)
+        servers.stop(served.process)
         talk.until(lambda: talk.finished(1) is not None)
         code = talk.finished(1).code  # type: ignore[union-attr]
         check(f"the error is named: {code}", code in ("llm_unreachable", "llm_connection_lost"))
         port = int(served.url.rpartition(":")[2])
-        with llm_servers.serving(
+        with servers.serving(
             served.name, MODEL, slots=SLOTS, context_tokens=CONTEXT_TOKENS, port=port
         ):
             talk.tell(api.Respond("s", 2, "a2", SHORT))
@@ -260,12 +258,10 @@ CHECKS: tuple[Callable[[Served], None], ...] = (
 def main() -> int:
     """Run all checks of the servers named on the command line, or of all."""
     failed = []
-    for name in sys.argv[1:] or llm_servers.NAMES:
+    for name in sys.argv[1:] or servers.NAMES:
         try:
-            llm_servers.build(name)
-            with llm_servers.serving(
-                name, MODEL, slots=SLOTS, context_tokens=CONTEXT_TOKENS
-            ) as served:
+            servers.build(name)
+            with servers.serving(name, MODEL, slots=SLOTS, context_tokens=CONTEXT_TOKENS) as served:
                 for each in CHECKS:
                     failed += _one(name, served, each)
         except Exception as error:

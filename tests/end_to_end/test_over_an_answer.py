@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from headstart.benchmarks.in_process import Live, clip
-from headstart.benchmarks.overlap import Outcome, Overlap
-from headstart.benchmarks.overlap_room import echo_of, singing
+from headstart.benchmarks.harness.in_process import Live, clip
+from headstart.benchmarks.turns.overlap import Outcome, Overlap
+from headstart.benchmarks.turns.overlap_room import echo_of, singing
 from headstart.gateway.audio.resample import StreamResampler
 from headstart.gateway.tts.espeak import Espeak
 

@@ -26,7 +26,7 @@ import numpy as np
 from av.video.plane import VideoPlane
 from playwright.sync_api import Page, Playwright, ViewportSize, sync_playwright
 
-from headstart.benchmarks.recordings import CLIPS, load_s16
+from headstart.benchmarks.inputs.recordings import CLIPS, load_s16
 from tests.web_demo import chromium
 from tests.web_demo.dashboard import screenshots
 from tests.web_demo.test_real_server import drain, first_url

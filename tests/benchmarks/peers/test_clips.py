@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headstart.benchmarks import pauses
-from headstart.benchmarks.pauses import RATE_HZ, Samples
+from headstart.benchmarks.inputs import pauses
+from headstart.benchmarks.inputs.pauses import RATE_HZ, Samples
+from headstart.benchmarks.inputs.spoken import write
 from headstart.benchmarks.peers import clips as subject
 from headstart.benchmarks.peers.clips import Plan, plans, questions
-from headstart.benchmarks.spoken import write
 
 
 def test_half_of_the_clips_have_a_pause() -> None:

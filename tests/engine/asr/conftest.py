@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from headstart.benchmarks.whisper_twin import transformers_twin
+from headstart.benchmarks.references.whisper_twin import transformers_twin
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headstart.benchmarks.recordings import load_s16
+from headstart.benchmarks.inputs.recordings import load_s16
 from headstart.engine.asr.mel import LogMel
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from headstart.benchmarks.recordings import load_f32
+from headstart.benchmarks.inputs.recordings import load_f32
 from headstart.engine.asr.errors import BadAudio
 from headstart.engine.asr.hypothesis import Agreement, Hypothesis, Word, text_of
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized

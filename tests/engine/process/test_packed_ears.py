@@ -14,7 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headstart.benchmarks.recordings import load_f32
+from headstart.benchmarks.inputs.recordings import load_f32
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper import prepared
 from headstart.engine.asr.whisper.packed import PackedLinear

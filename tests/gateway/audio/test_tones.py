@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.benchmarks import noise
-from headstart.benchmarks import tones as melodies
-from headstart.benchmarks.recordings import CLIPS, load_s16
+from headstart.benchmarks.inputs import noise
+from headstart.benchmarks.inputs import tones as melodies
+from headstart.benchmarks.inputs.recordings import CLIPS, load_s16
 from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.weights import ensure

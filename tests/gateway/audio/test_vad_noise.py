@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headstart.benchmarks import noise
-from headstart.benchmarks.condition_sounds import active_rms
-from headstart.benchmarks.recordings import CLIPS, load_s16
+from headstart.benchmarks.inputs import noise
+from headstart.benchmarks.inputs.condition_sounds import active_rms
+from headstart.benchmarks.inputs.recordings import CLIPS, load_s16
 from headstart.gateway.audio.resample import StreamResampler
 from headstart.gateway.audio.segmenter import (
     Detection,

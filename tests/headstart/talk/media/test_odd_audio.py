@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from headstart.benchmarks.conditions import heard_by
-from headstart.benchmarks.listened import of_the_wire
-from headstart.benchmarks.recordings import CLIPS, load_f32
+from headstart.benchmarks.hearing.conditions import heard_by
+from headstart.benchmarks.hearing.listened import of_the_wire
+from headstart.benchmarks.inputs.recordings import CLIPS, load_f32
 from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.gateway.errors import FileUndecodable

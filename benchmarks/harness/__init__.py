@@ -1,0 +1,2 @@
+"""What drives a system under test: an engine in this process (`in_process`), a typed conversation
+with it (`chat`), and a recogniser that is told the words (`scripted_words`)."""

@@ -1,0 +1,249 @@
+"""Sentences heard right under 36 conditions, beside the same Whisper offline on the same sound.
+
+    headstart bench conditions --half choose --sample 6 --notes build/choose.jsonl
+    headstart bench conditions --half report --json
+
+The demo's questions and fifty more by three packaged voices (`inputs.spoken`), each under every
+one of `inputs.condition_sounds.CONDITIONS`. Ours is the whole path: packets, voice detector,
+pre-roll, chunks, hushes and the ears; the texts of its turns are put together. Offline hears what
+was sent while the clip lasted, at once. A sentence is right where the normalised texts are equal.
+
+`--kinds babble,pink` hears only the conditions of those kinds (see `kind`).
+
+What is chosen is chosen on one half of the sentences and reported on the other (by the CRC-32 of
+their words). With `--notes FILE` what was heard is kept there, a line for each clip and condition,
+and a run that was broken off goes on behind it.
+
+Keys: ears, half, sentences, chunk_ms, rows [condition, clips, ours_right, offline_right (shares),
+ours_wer, offline_wer], kinds (the same rows with similar conditions together), worst_points and
+worst (by how many percentage points, and where, offline has more sentences right than ours).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import jiwer
+import numpy as np
+
+from headstart.benchmarks import report
+from headstart.benchmarks.hearing.listened import Chunk, Pause, Step, of_the_wire
+from headstart.benchmarks.inputs.condition_sounds import (
+    CONDITIONS,
+    Condition,
+    Placed,
+    Places,
+    babble,
+)
+from headstart.benchmarks.inputs.recordings import CLIPS, load_s16
+from headstart.benchmarks.inputs.spoken import QUESTIONS, SENTENCES, spoken
+from headstart.engine.asr.chosen import find_recognizer, load_recognizer
+from headstart.engine.asr.languages import ENGLISH_CODE
+from headstart.engine.asr.mel import SAMPLE_RATE_HZ
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.audio.resample import StreamResampler
+
+HALVES = ("choose", "report")
+DEMO = {
+    "capital.wav": "What is the capital of France?",
+    "followup.wav": "And which river runs through it?",
+    "demo.mp4": "What do you see in this picture?",
+}
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A sentence said once."""
+
+    name: str
+    path: Path
+    text: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """What one clip was taken for under one condition."""
+
+    clip: str
+    condition: str
+    said: str
+    ours: str
+    offline: str
+
+
+def run(
+    folder: Path,
+    half: str,
+    sample: int,
+    *,
+    kinds: Sequence[str] = (),
+    ears: str,
+    chunk_ms: int,
+    notes: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure and report; clips are kept in `folder`. `sample`: only so many sentences; 0: all.
+    `kinds`: of conditions; none: all.
+
+    Raises ValueError for notes of another run's settings and for an unknown kind, and what
+    `load_recognizer` and `spoken` do.
+    """
+    conditions = conditions_of(kinds)
+    sentences = sentences_of(half, sample)
+    clips = list(_clips(folder, sentences))
+    settings = {"ears": ears, "chunk_ms": chunk_ms}
+    known = read_notes(notes, settings) if notes else []
+    heard = {(note.clip, note.condition): note for note in known}
+    wanted = [(clip, condition.name) for clip in clips for condition in conditions]
+    for note in _hear(folder, clips, conditions, ears, chunk_ms, heard.keys()):
+        heard[note.clip, note.condition] = note
+        if notes:
+            with notes.open("a") as file:
+                file.write(json.dumps(asdict(note)) + "\n")
+    found = [heard[clip.name, condition] for clip, condition in wanted]
+    report.finish(
+        "conditions",
+        {"half": half, "sentences": len(sentences), **settings, **summary(found)},
+        as_json=as_json,
+    )
+
+
+def conditions_of(kinds: Sequence[str]) -> list[Condition]:
+    """Those of the named kinds; all of them if none is named. Raises ValueError for others."""
+    known = list(dict.fromkeys(kind(condition.name) for condition in CONDITIONS))
+    if unknown := [name for name in kinds if name not in known]:
+        raise ValueError(f"expected kinds of conditions among {known}, got {unknown}")
+    return [one for one in CONDITIONS if not kinds or kind(one.name) in kinds]
+
+
+def sentences_of(half: str, sample: int = 0) -> list[str]:
+    """Those of one half, the demo's first; `sample`: only so many; 0: all."""
+    assert half in HALVES
+    every = dict.fromkeys([*DEMO.values(), *SENTENCES[QUESTIONS]])
+    mine = [text for text in every if zlib.crc32(text.encode()) % 2 == HALVES.index(half)]
+    return mine[: sample or None]
+
+
+def _clips(folder: Path, sentences: Sequence[str]) -> Iterator[Clip]:
+    """By sentence, so that a run that is broken off has heard each voice alike."""
+    said = [Clip(path.stem, path, text) for path, text in spoken(folder, QUESTIONS)]
+    demo = [Clip(name, CLIPS / name, text) for name, text in DEMO.items()]
+    for sentence in sentences:
+        yield from (clip for clip in demo + said if clip.text == sentence)
+
+
+def read_notes(path: Path, settings: Mapping[str, object]) -> list[Note]:
+    """What was heard before; the file begins with the settings. Raises ValueError for others."""
+    if not path.exists():
+        path.write_text(json.dumps(settings) + "\n")
+        return []
+    whole, _, cut_off = path.read_text().rpartition("\n")
+    if cut_off:  # a line that was being written when the run ended
+        path.write_text(whole + "\n")
+    head, *lines = whole.splitlines()
+    if json.loads(head) != settings:
+        raise ValueError(f"{path}: expected notes of {dict(settings)}, got those of {head}")
+    return [Note(**json.loads(line)) for line in lines]
+
+
+def _hear(
+    folder: Path,
+    clips: Sequence[Clip],
+    conditions: Sequence[Condition],
+    ears: str,
+    chunk_ms: int,
+    known: Iterable[Any],
+) -> Iterator[Note]:
+    """The clips under all conditions, except those that are known."""
+    from headstart.benchmarks.references.yardstick import Offline
+
+    known = frozenset(known)
+    listener = load_recognizer(directory := find_recognizer(ears), ENGLISH_CODE)
+    offline = Offline(directory, ENGLISH_CODE)
+    places = Places(babble(folder / "babble.wav"))
+    for number, clip in enumerate(clips, 1):
+        pcm = load_s16(clip.path, CLIENT_RATE_HZ)
+        for condition in conditions:
+            if (clip.name, condition.name) in known:
+                continue
+            placed = places.put(pcm, condition)
+            ours = heard_by(listener, of_the_wire(placed.pcm.tobytes(), chunk_ms))
+            theirs = offline.transcribe(_alone(placed))
+            report.say(f"{number}/{len(clips)} {clip.name}, {condition.name}: {ours!r}, {theirs!r}")
+            yield Note(clip.name, condition.name, clip.text, ours, theirs)
+
+
+def _alone(placed: Placed) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The clip's own samples of what was sent, at 16 kHz."""
+    down = StreamResampler(CLIENT_RATE_HZ, SAMPLE_RATE_HZ)
+    sent = placed.pcm[placed.first : placed.end].tobytes()
+    pcm = np.frombuffer(down.feed_pcm(sent) + down.flush_pcm(), "<i2")
+    return pcm.astype(np.float32) / np.float32(32768)
+
+
+def heard_by(recognizer: WhisperRecognizer, steps: Iterable[Step]) -> str:
+    """The final words of all turns."""
+    texts, utterance = [], None
+    for step in steps:
+        utterance = utterance or recognizer.open()
+        if isinstance(step, Chunk):
+            recognizer.recognize(utterance, step.sound)
+            continue
+        heard = recognizer.finish(utterance)
+        if step is Pause.END:
+            texts.append(heard.text)
+            utterance = None
+    return " ".join(texts).strip()
+
+
+def summary(notes: Sequence[Note]) -> dict[str, Any]:
+    """The table over conditions, over kinds of them, and the worst."""
+    from headstart.benchmarks.references.yardstick import normaliser
+
+    spell = normaliser()
+    rows = [_row(name, notes, lambda note: note.condition, spell) for name in _names(notes)]
+    kinds = dict.fromkeys(kind(name) for name in _names(notes))
+    worst = max(rows, key=_points)
+    return {
+        "rows": rows,
+        "kinds": [_row(name, notes, lambda note: kind(note.condition), spell) for name in kinds],
+        "all": _row("all", notes, lambda note: "all", spell),
+        "worst_points": round(_points(worst), 1),
+        "worst": worst["condition"],
+    }
+
+
+def kind(condition: str) -> str:
+    """The name under which a condition is counted together with similar ones."""
+    first = condition.split(" ")[0]
+    if "," in condition:
+        return "combined"
+    return "level" if condition.endswith("6 dB") else first
+
+
+def _names(notes: Sequence[Note]) -> list[str]:
+    return list(dict.fromkeys(note.condition for note in notes))
+
+
+def _points(row: Mapping[str, Any]) -> float:
+    return float(100 * (row["offline_right"] - row["ours_right"]))
+
+
+def _row(
+    name: str, notes: Sequence[Note], group: Callable[[Note], str], spell: Callable[[str], str]
+) -> dict[str, Any]:
+    mine = [note for note in notes if group(note) == name]
+    said = [spell(note.said) for note in mine]
+    row: dict[str, Any] = {"condition": name, "clips": len(mine)}
+    for who in ("ours", "offline"):
+        heard = [spell(getattr(note, who)) for note in mine]
+        right = sum(a == b for a, b in zip(said, heard, strict=True))
+        row[f"{who}_right"] = round(right / len(mine), 4)
+        row[f"{who}_wer"] = round(float(jiwer.wer(said, heard)), 4)
+    return row
