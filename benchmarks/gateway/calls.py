@@ -19,7 +19,7 @@ from aiortc import (
 )
 from av.audio.codeccontext import AudioCodecContext
 
-from headstart.benchmarks.server.live import PACKET_MS, _packets
+from headstart.benchmarks.harness.packets import PACKET_MS, clip_packets
 from headstart.gateway.transport.webrtc import aiortc_hooks, media_path
 from headstart.gateway.transport.webrtc.channel import LABEL
 
@@ -36,7 +36,7 @@ SLOTS = 8  # per packet time, so that not all packets are sent at once
 def opus_turn() -> list[bytes]:
     """A question and a pause, as Opus packets of 20 ms."""
     noise = np.random.default_rng(0).normal(0, HISS_RMS, 24 * PACKET_MS * PAUSE_PACKETS)
-    pcm = np.frombuffer(b"".join(_packets("capital.wav")), np.int16)
+    pcm = np.frombuffer(b"".join(clip_packets("capital.wav")), np.int16)
     sound = np.repeat(np.concatenate((pcm, noise.astype(np.int16))), 2)  # 24 to 48 kHz, crudely
     encoder = av.CodecContext.create("libopus", "w")
     assert isinstance(encoder, AudioCodecContext)

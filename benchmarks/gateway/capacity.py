@@ -29,7 +29,7 @@ import psutil
 
 from headstart.benchmarks import report
 from headstart.benchmarks.gateway.floods import FLOODS
-from headstart.benchmarks.server.live import PACKET_MS
+from headstart.benchmarks.harness.packets import PACKET_MS
 from headstart.gateway.runtime.child_process import die_with_parent
 from headstart.gateway.telemetry.loop_lag import WINDOW_S
 
@@ -55,14 +55,14 @@ async def _run(kinds: list[str], most: int, floods: bool) -> dict[str, Any]:
     result: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     for kind in kinds:
-        async with _server({cores[0]}, others) as server:
+        async with running_gateway({cores[0]}, others) as server:
             steps = await _ramp(server, kind, most)
             rows += steps
             result |= _numbers(kind, steps)
     flooded = []
     if floods:
         sessions = max(STEPS["ws"], result.get("ws_sessions_per_core", 0) // FLOOD_SHARE)
-        async with _server({cores[0]}, others) as server, server.clients("ws") as clients:
+        async with running_gateway({cores[0]}, others) as server, server.clients("ws") as clients:
             await clients.ask(f"add {sessions}")
             for name in FLOODS:
                 flooded.append(await _flood(server, clients, name))
@@ -90,7 +90,7 @@ def _is_good(row: dict[str, Any]) -> bool:
     return bool(well and row["lag_own_p99_ms"] <= LAG_MS_MAX)
 
 
-async def _ramp(server: _Server, kind: str, most: int) -> list[dict[str, Any]]:
+async def _ramp(server: GatewayProcess, kind: str, most: int) -> list[dict[str, Any]]:
     rows = [await server.row(kind, None)]
     async with server.clients(kind) as clients:
         for _ in range(0, most, STEPS[kind]):
@@ -103,7 +103,7 @@ async def _ramp(server: _Server, kind: str, most: int) -> list[dict[str, Any]]:
     return rows
 
 
-async def _flood(server: _Server, clients: _Clients, name: str) -> dict[str, Any]:
+async def _flood(server: GatewayProcess, clients: _Clients, name: str) -> dict[str, Any]:
     before = await clients.ask("report")
     flooder = server.clients("flood")
     async with flooder as flooding:
@@ -119,7 +119,7 @@ async def _flood(server: _Server, clients: _Clients, name: str) -> dict[str, Any
     return row
 
 
-class _Server:
+class GatewayProcess:
     """A gateway and a fake engine, each on cores of its own."""
 
     def __init__(self, url: str, gateway: psutil.Process, cores: set[int]) -> None:
@@ -178,7 +178,7 @@ class _Clients:
 
 
 @contextlib.asynccontextmanager
-async def _server(core: set[int], others: set[int]) -> AsyncIterator[_Server]:
+async def running_gateway(core: set[int], others: set[int]) -> AsyncIterator[GatewayProcess]:
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
         endpoint = f"ipc://{Path(folder) / 'engine'}"
         argv = [
@@ -203,7 +203,7 @@ async def _server(core: set[int], others: set[int]) -> AsyncIterator[_Server]:
             async with httpx.AsyncClient() as http:
                 while (await http.get(f"{url}/healthz")).status_code != 200:
                     await asyncio.sleep(0.1)
-            yield _Server(url, psutil.Process(gateway.pid), others)
+            yield GatewayProcess(url, psutil.Process(gateway.pid), others)
         finally:
             for process in (gateway, engine):
                 with contextlib.suppress(ProcessLookupError):

@@ -29,7 +29,7 @@ from headstart.benchmarks.gateway.websocket_frames import (
     frames,
     text_frame,
 )
-from headstart.benchmarks.server.live import PACKET_BYTES, PACKET_MS, _packets
+from headstart.benchmarks.harness.packets import PACKET_BYTES, PACKET_MS, clip_packets
 
 PAUSE_PACKETS = 6000 // PACKET_MS
 HISS_RMS = 30  # of full scale 32768: about -61 dBFS, a quiet room
@@ -41,7 +41,7 @@ def turn_pcm() -> list[bytes]:
     noise = np.random.default_rng(0).normal(0, HISS_RMS, PACKET_BYTES // 2 * PAUSE_PACKETS)
     hiss = noise.astype(np.int16).tobytes()
     pause = [hiss[i : i + PACKET_BYTES] for i in range(0, len(hiss), PACKET_BYTES)]
-    return _packets("capital.wav") + pause
+    return clip_packets("capital.wav") + pause
 
 
 def append_frames(packets: list[bytes]) -> list[bytes]:

@@ -32,9 +32,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from headstart.benchmarks import report
-from headstart.benchmarks.gateway.capacity import _Server, _server
+from headstart.benchmarks.gateway.capacity import GatewayProcess, running_gateway
 from headstart.benchmarks.gateway.clients import turn_pcm
-from headstart.benchmarks.server.live import PACKET_MS
+from headstart.benchmarks.harness.packets import PACKET_MS
 from headstart.engine import api
 from headstart.gateway.dashboard.hub import Hub
 from headstart.gateway.dashboard.ring import TURNS_MAX
@@ -63,7 +63,7 @@ async def _run(seconds: float, rounds: int, soak_minutes: float) -> dict[str, An
     core, others = {cores[0]}, set(cores[1:]) or set(cores)
     speaking = round(TURNS_PER_MINUTE * len(turn_pcm()) * PACKET_MS / 60_000)
     async with (
-        _server(core, others) as server,
+        running_gateway(core, others) as server,
         server.clients("ws") as clients,
         _quiet(server.url, SESSIONS - speaking),
     ):
@@ -76,7 +76,7 @@ async def _run(seconds: float, rounds: int, soak_minutes: float) -> dict[str, An
         turns = ((await clients.ask("report"))["answers"] - answers) / minutes
     pause_s = 60 * TYPISTS / TURNS_PER_MINUTE
     async with (
-        _server(core, others) as server,
+        running_gateway(core, others) as server,
         _quiet(server.url, SESSIONS - TYPISTS),
         _typing(server.url, pause_s),
     ):
@@ -96,7 +96,9 @@ async def _run(seconds: float, rounds: int, soak_minutes: float) -> dict[str, An
     }
 
 
-async def _phases(server: _Server, seconds: float, rounds: int, seen: _Seen) -> dict[str, float]:
+async def _phases(
+    server: GatewayProcess, seconds: float, rounds: int, seen: _Seen
+) -> dict[str, float]:
     """The gateway's share of a core, the median of all rounds, by number of watchers."""
     shares: dict[int, list[float]] = {number: [] for number in WATCHERS}
     for _ in range(rounds):
@@ -124,14 +126,14 @@ class _Seen:
         self.dropped = 0
 
 
-async def _cpu_share(server: _Server, seconds: float) -> float:
+async def _cpu_share(server: GatewayProcess, seconds: float) -> float:
     """Of one core, of the gateway's process."""
     before_s, began_s = _cpu_s(server), time.monotonic()
     await asyncio.sleep(seconds)
     return (_cpu_s(server) - before_s) / (time.monotonic() - began_s)
 
 
-def _cpu_s(server: _Server) -> float:
+def _cpu_s(server: GatewayProcess) -> float:
     times = server.process.cpu_times()
     return float(times.user + times.system)
 
@@ -140,7 +142,7 @@ def _cpu_s(server: _Server) -> float:
 async def _watching(url: str, number: int, seen: _Seen) -> AsyncIterator[None]:
     """So many watchers that read all they get."""
     sockets = [
-        await connect(_socket_url(url, "/v1/dashboard"), max_size=None) for _ in range(number)
+        await connect(socket_url(url, "/v1/dashboard"), max_size=None) for _ in range(number)
     ]
     reading = [asyncio.create_task(_read(socket, seen)) for socket in sockets]
     try:
@@ -167,11 +169,11 @@ async def _quiet(url: str, number: int) -> AsyncIterator[None]:
     """Sessions in which nobody says anything."""
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(number):
-            await stack.enter_async_context(connect(_socket_url(url, "/v1/realtime")))
+            await stack.enter_async_context(connect(socket_url(url, "/v1/realtime")))
         yield
 
 
-def _socket_url(url: str, path: str) -> str:
+def socket_url(url: str, path: str) -> str:
     return url.replace("http", "ws", 1) + path
 
 
@@ -194,7 +196,7 @@ class _Turns:
 
 
 async def _type(url: str, pause_s: float, turns: _Turns) -> None:
-    async with connect(_socket_url(url, "/v1/realtime")) as socket:
+    async with connect(socket_url(url, "/v1/realtime")) as socket:
         while True:
             await socket.send(ASIDE)
             while '"type":"response.done"' not in str(await socket.recv()):
@@ -206,7 +208,7 @@ async def _type(url: str, pause_s: float, turns: _Turns) -> None:
 async def _soak(core: set[int], others: set[int], minutes: float) -> dict[str, Any]:
     """A ring that is full of turns like those that come, and is turned over again and again."""
     samples: list[tuple[float, int]] = []
-    async with _server(core, others) as server, _watching(server.url, 1, _Seen()):
+    async with running_gateway(core, others) as server, _watching(server.url, 1, _Seen()):
         async with _typing(server.url, 0.0) as turns:
             report.say(f"{2 * TURNS_MAX} turns, so that the ring is full")
             while turns.done < 2 * TURNS_MAX:

@@ -31,10 +31,10 @@ from playwright.async_api import CDPSession, ConsoleMessage, Page, async_playwri
 from websockets.asyncio.client import ClientConnection, connect
 
 from headstart.benchmarks import report
-from headstart.benchmarks.gateway.capacity import _Server, _server
+from headstart.benchmarks.gateway.capacity import GatewayProcess, running_gateway
 from headstart.benchmarks.gateway.clients import turn_pcm
-from headstart.benchmarks.gateway.dashboard import SESSIONS, TURNS_PER_MINUTE, _socket_url
-from headstart.benchmarks.server.live import PACKET_MS
+from headstart.benchmarks.gateway.dashboard import SESSIONS, TURNS_PER_MINUTE, socket_url
+from headstart.benchmarks.harness.packets import PACKET_MS
 
 SCREENS = (
     "percentiles",
@@ -83,7 +83,7 @@ async def _run(minutes: float, dwell_s: float) -> dict[str, Any]:
     core, others = {cores[0]}, set(cores[1:]) or set(cores)
     speaking = round(TURNS_PER_MINUTE * len(turn_pcm()) * PACKET_MS / 60_000)
     async with (
-        _server(core, others) as server,
+        running_gateway(core, others) as server,
         server.clients("ws") as clients,
         _coming_and_going(server.url, SESSIONS - speaking),
         _browser() as (page, cdp, complaints),
@@ -140,7 +140,7 @@ def _growth(samples: list[_Sample]) -> dict[str, Any]:
 class _Visits:
     """The page's way through its screens, and what each takes."""
 
-    def __init__(self, server: _Server, page: Page, cdp: CDPSession, dwell_s: float) -> None:
+    def __init__(self, server: GatewayProcess, page: Page, cdp: CDPSession, dwell_s: float) -> None:
         self._server, self._page, self._cdp, self._dwell_s = server, page, cdp, dwell_s
         self._shares: dict[str, list[float]] = {screen: [] for screen in SCREENS}
         self._tasks: dict[str, list[float]] = {screen: [] for screen in SCREENS}
@@ -227,7 +227,7 @@ async def _coming_and_going(url: str, number: int) -> AsyncIterator[None]:
     """Sessions in which nobody says anything; the oldest is replaced again and again."""
 
     async def open_one() -> ClientConnection:
-        return await connect(_socket_url(url, "/v1/realtime"))
+        return await connect(socket_url(url, "/v1/realtime"))
 
     sockets = [await open_one() for _ in range(number)]
 

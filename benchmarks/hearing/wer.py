@@ -43,9 +43,9 @@ from pathlib import Path
 from typing import Any
 
 from headstart.benchmarks import report
+from headstart.benchmarks.hearing.false_words import false_words_per_min
 from headstart.benchmarks.hearing.listened import Chunk, Pause, Sound, Step, by_the_listener
-from headstart.benchmarks.inputs import noise
-from headstart.benchmarks.inputs.recordings import load_f32
+from headstart.benchmarks.inputs.recordings import load_f32, read_list
 from headstart.engine.asr.chosen import find_recognizer, load_recognizer
 from headstart.engine.asr.hypothesis import Word, plain
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ
@@ -112,7 +112,7 @@ def run(
         stream(listener, sound, cut(sound, chunk_ms), encode, tally)
         theirs.append(offline.transcribe(sound))
         report.say(f"{number}/{len(lines)} {path.name}: {tally.texts[-1]!r} ({text!r})")
-    false_words = noise.false_words_per_min(listener, noise_s) if noise_s else None
+    false_words = false_words_per_min(listener, noise_s) if noise_s else None
     spell = normaliser(language)
     truth = [spell(text) for _, text in lines]
     heard, whole = [spell(text) for text in tally.texts], [spell(text) for text in theirs]
@@ -151,21 +151,6 @@ def _print_differences(
     for name, said, ours, theirs in zip(names, truth, heard, offline, strict=True):
         if ours != theirs:
             print(f"{name}\n  said    {said}\n  ours    {ours}\n  offline {theirs}")
-
-
-def read_list(path: Path) -> list[tuple[Path, str]]:
-    """Lines `path TAB text`; paths are relative to the list's folder."""
-    lines = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        if not line.strip():
-            continue
-        name, tab, text = line.partition("\t")
-        if not tab or not text.strip():
-            raise ValueError(f"{path}:{number}: expected a path, a tab and a text, got {line!r}")
-        lines.append((path.parent / name, text.strip()))
-    if not lines:
-        raise ValueError(f"{path}: expected lines with a path, a tab and a text, found none")
-    return lines
 
 
 def load(path: Path) -> Sound:

@@ -105,7 +105,7 @@ class Places:
     def __init__(self, babble: Samples) -> None:
         self._babble = babble / 32768
         random = np.random.default_rng(SEED)
-        self._pink = noise._coloured(random, BABBLE_S * RATE_HZ, 1.0)
+        self._pink = noise.coloured(random, BABBLE_S * RATE_HZ, 1.0)
         self._response = _room_response(random)
 
     def put(self, clip: Samples, condition: Condition) -> Placed:

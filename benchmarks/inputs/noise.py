@@ -1,37 +1,21 @@
-"""False words: sounds without speech to us, and the words that the whole path makes of them.
-
-All sounds are synthetic and seeded. A sound goes through the gateway's segmenter (VAD, turns) in
-20 ms packets, and the segments through the recogniser, as in a live session.
-"""
+"""Sounds without speech: noises, music, breath and coughs, synthetic and seeded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from headstart.benchmarks import report
 from headstart.benchmarks.inputs import tones
 from headstart.benchmarks.inputs.recordings import CLIPS, load_f32
-from headstart.engine.asr.recognizer import WhisperRecognizer
-from headstart.gateway.audio.segmenter import (
-    Detection,
-    SpeechChunk,
-    SpeechResumed,
-    SpeechSegmenter,
-    SpeechStarted,
-    SpeechStopped,
-)
 
 Sound = npt.NDArray[np.float64]  # [samples], 24 kHz mono, -1..1
 RATE_HZ = 24_000
-PACKET_SAMPLES = RATE_HZ // 50
 SEED = 7
 
 
-def _coloured(random: np.random.Generator, samples: int, exponent: float) -> Sound:
+def coloured(random: np.random.Generator, samples: int, exponent: float) -> Sound:
     """Noise whose power falls with frequency to the power `exponent`, RMS 1."""
     spectrum = np.fft.rfft(random.standard_normal(samples))
     steps = np.maximum(np.arange(len(spectrum)), 1)
@@ -51,11 +35,11 @@ def _silence(random: np.random.Generator, samples: int) -> Sound:
 
 
 def _white(random: np.random.Generator, samples: int) -> Sound:
-    return _coloured(random, samples, 0.0) * 0.02
+    return coloured(random, samples, 0.0) * 0.02
 
 
 def _pink(random: np.random.Generator, samples: int) -> Sound:
-    return _coloured(random, samples, 1.0) * 0.03
+    return coloured(random, samples, 1.0) * 0.03
 
 
 def _hum(random: np.random.Generator, samples: int) -> Sound:
@@ -145,7 +129,7 @@ def _radio(random: np.random.Generator, samples: int) -> Sound:
     tail = random.standard_normal(RATE_HZ) * np.exp(-np.arange(RATE_HZ) / (0.15 * RATE_HZ))
     length = 1 << (samples + len(tail)).bit_length()
     far = np.fft.irfft(np.fft.rfft(speech, length) * np.fft.rfft(tail, length), length)[:samples]
-    return np.asarray(far / far.std() * 0.0015 + _coloured(random, samples, 1.0) * 0.003)
+    return np.asarray(far / far.std() * 0.0015 + coloured(random, samples, 1.0) * 0.003)
 
 
 KINDS: dict[str, Callable[[np.random.Generator, int], Sound]] = {
@@ -167,49 +151,3 @@ def make(kind: str, seconds: float, seed: int = SEED) -> npt.NDArray[np.int16]:
     """One kind of sound, s16 [samples] at 24 kHz."""
     sound = KINDS[kind](np.random.default_rng(seed), int(seconds * RATE_HZ))
     return np.asarray(np.clip(sound * 32767, -32768, 32767), np.int16)
-
-
-@dataclass
-class Outcome:
-    """Utterances that began in a sound, turns that ended with words, and those words."""
-
-    utterances: int
-    turns: int
-    words: list[str]
-
-
-def listen(recognizer: WhisperRecognizer, sound: npt.NDArray[np.int16]) -> Outcome:
-    """A whole sound, s16 24 kHz, through the segmenter and the recogniser."""
-    listener = SpeechSegmenter(Detection())
-    outcome = Outcome(0, 0, [])
-    utterance = recognizer.open()
-    for start in range(0, len(sound), PACKET_SAMPLES):
-        packet = sound[start : start + PACKET_SAMPLES].tobytes()
-        for event in listener.feed(packet, received_ns=start * 10**9 // RATE_HZ):
-            match event:
-                case SpeechStarted():
-                    utterance = recognizer.open()
-                    outcome.utterances += 1
-                case SpeechChunk():
-                    pcm = np.frombuffer(event.pcm, "<i2").astype(np.float32)
-                    recognizer.recognize(utterance, pcm / np.float32(32768))
-                case SpeechStopped():
-                    words = recognizer.finish(utterance).text.split()
-                    outcome.words += words
-                    outcome.turns += bool(words)
-                case SpeechResumed() | _:
-                    pass
-    return outcome
-
-
-def false_words_per_min(recognizer: WhisperRecognizer, seconds: float) -> dict[str, float]:
-    """Words per minute recognised in `seconds` of each kind, and over all of them as "all"."""
-    rates, total = {}, 0
-    for kind in KINDS:
-        outcome = listen(recognizer, make(kind, seconds))
-        total += len(outcome.words)
-        rates[kind] = round(len(outcome.words) * 60 / seconds, 3)
-        heard = f"{outcome.utterances} utterances, {outcome.turns} turns: {outcome.words}"
-        report.say(f"{kind}: {heard}")
-    rates["all"] = round(total * 60 / (seconds * len(KINDS)), 3)
-    return rates

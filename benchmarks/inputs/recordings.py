@@ -29,3 +29,18 @@ def _load(path: Path, rate_hz: int, form: str) -> npt.NDArray[np.generic]:
         frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
         frames += resampler.resample(None)
     return np.concatenate([frame.to_ndarray()[0] for frame in frames])
+
+
+def read_list(path: Path) -> list[tuple[Path, str]]:
+    """Lines `path TAB text`; paths are relative to the list's folder."""
+    lines = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip():
+            continue
+        name, tab, text = line.partition("\t")
+        if not tab or not text.strip():
+            raise ValueError(f"{path}:{number}: expected a path, a tab and a text, got {line!r}")
+        lines.append((path.parent / name, text.strip()))
+    if not lines:
+        raise ValueError(f"{path}: expected lines with a path, a tab and a text, found none")
+    return lines

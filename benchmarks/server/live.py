@@ -24,22 +24,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import psutil
 from websockets.asyncio.client import ClientConnection, connect
 
 from headstart.benchmarks import report
-from headstart.benchmarks.inputs.recordings import CLIPS
+from headstart.benchmarks.harness.packets import PACKET_BYTES, PACKET_MS, clip_packets
 from headstart.talk.connection.address import realtime_url
 from headstart.talk.local_server import local_server, until_ready
-from headstart.talk.media.audio import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
-from headstart.talk.media.playback import AudioPacket, play, probe
 
-PACKET_MS = 40
-PACKET_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ * PACKET_MS // 1000
 SPEECH_S = 15.0
 PAUSE_S = (1.5, 4.0)  # minimum, and maximum even if the answer is not over
-QUIET_ENDS_S = 0.35  # of room noise before and after the words of a bundled clip
 MAX_ANSWER_TOKENS = 48
 INSTRUCTIONS = "You are a friendly assistant. Answer in one or two short sentences."
 QUESTIONS = ("capital.wav", "followup.wav")
@@ -134,8 +128,8 @@ class Person:
 
     def __init__(self, number: int, count: int, url: str, tally: Tally) -> None:
         self._url, self._tally = url, tally
-        self._monologue = _packets("monologue.ogg")
-        self._questions = [_packets(name) for name in QUESTIONS]
+        self._monologue = clip_packets("monologue.ogg")
+        self._questions = [clip_packets(name) for name in QUESTIONS]
         self._number = number
         self._delay_s = number / count * PACKET_MS / 1000  # spreads the packets of all sessions
         self._first_speech_s = SPEECH_S * (1 - number / count)
@@ -147,7 +141,7 @@ class Person:
         """Talk until cancelled. Raises whatever breaks the connection."""
         headers = {"Authorization": "Bearer none-needed"}
         async with connect(self._url, additional_headers=headers, compression=None) as socket:
-            await socket.send(json.dumps({"type": "session.update", "session": _settings()}))
+            await socket.send(json.dumps({"type": "session.update", "session": session_settings()}))
             listening = asyncio.create_task(self._listen(socket))
             try:
                 await self._speak(socket)
@@ -210,7 +204,7 @@ class Person:
             tally.failures.append(json.dumps(event)[:300])
 
 
-def _settings() -> dict[str, Any]:
+def session_settings() -> dict[str, Any]:
     return {
         "type": "realtime",
         "instructions": INSTRUCTIONS,
@@ -219,17 +213,6 @@ def _settings() -> dict[str, Any]:
         "audio": {"input": {"transcription": {"model": "whisper-1"}}},
         "gateway": {"events": EVENTS},
     }
-
-
-def _packets(name: str) -> list[bytes]:
-    """A bundled clip without its quiet ends, in whole packets."""
-    parts = play(probe(CLIPS / name), PACKET_MS, frames=False)
-    pcm = b"".join(part.pcm for part in parts if isinstance(part, AudioPacket))
-    samples = np.frombuffer(pcm, np.int16)
-    quiet = round(QUIET_ENDS_S * SAMPLE_RATE_HZ)
-    kept = samples[quiet : len(samples) - quiet].tobytes()
-    whole = len(kept) // PACKET_BYTES
-    return [kept[i * PACKET_BYTES : (i + 1) * PACKET_BYTES] for i in range(whole)]
 
 
 class CpuMeter:

@@ -36,7 +36,8 @@ import psutil
 from websockets.asyncio.client import ClientConnection, connect
 
 from headstart.benchmarks import report
-from headstart.benchmarks.server.live import PACKET_BYTES, PACKET_MS, _packets, _settings
+from headstart.benchmarks.harness.packets import PACKET_BYTES, PACKET_MS, clip_packets
+from headstart.benchmarks.server.live import session_settings
 from headstart.engine.weights.store import home
 from headstart.talk.connection.address import realtime_url
 from headstart.talk.local_server import Status, local_server, until_ready
@@ -225,14 +226,14 @@ class _Client:
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-        self._packets = _packets(QUESTION)
+        self._packets = clip_packets(QUESTION)
 
     @classmethod
     @contextlib.asynccontextmanager
     async def connected(cls, url: str) -> AsyncIterator[_Client]:
         headers = {"Authorization": "Bearer none-needed"}
         async with connect(url, additional_headers=headers, compression=None) as socket:
-            await socket.send(json.dumps({"type": "session.update", "session": _settings()}))
+            await socket.send(json.dumps({"type": "session.update", "session": session_settings()}))
             yield cls(socket)
 
     async def turn(self) -> float:

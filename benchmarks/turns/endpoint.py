@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.benchmarks import report
-from headstart.benchmarks.hearing.wer import read_list
+from headstart.benchmarks.inputs.recordings import read_list
 from headstart.benchmarks.turns import curves, people
 from headstart.benchmarks.turns.endpoint_peers import livekit, pipecat, pipecat_timeout
 from headstart.benchmarks.turns.pause_record import RecordedTurn, recorded

@@ -40,7 +40,7 @@ import numpy.typing as npt
 
 from headstart.benchmarks import report
 from headstart.benchmarks.harness.in_process import Live
-from headstart.benchmarks.hearing.wer import read_list
+from headstart.benchmarks.inputs.recordings import read_list
 from headstart.benchmarks.turns import overlap_sounds, overlap_words
 from headstart.engine import api
 from headstart.engine.asr.recognizer import WhisperRecognizer

@@ -15,16 +15,6 @@ from headstart.engine.asr.open_recognition import Recognized
 from headstart.engine.asr.recognizer import WhisperRecognizer
 
 
-def test_a_wrong_line_of_the_list_is_named(tmp_path: Path) -> None:
-    """Path, line number and what was there; a good line's path is relative to the list."""
-    made = tmp_path / "list.tsv"
-    made.write_text("a.wav\tOne two.\n")
-    assert wer.read_list(made) == [(tmp_path / "a.wav", "One two.")]
-    made.write_text("a.wav\tOne two.\nb.wav no tab\n")
-    with pytest.raises(ValueError, match=r"list\.tsv:2: .*'b\.wav no tab'"):
-        wer.read_list(made)
-
-
 def test_a_word_that_is_replaced_counts_as_revised() -> None:
     """Where "sea" gave way to "see", three words were shown at two places, one of them in vain."""
     tally = wer.Tally()

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headstart.benchmarks.hearing.false_words import listen
 from headstart.benchmarks.inputs import noise
 from headstart.benchmarks.inputs import tones as melodies
 from headstart.benchmarks.inputs.recordings import CLIPS, load_s16
@@ -113,5 +114,5 @@ def test_tones_make_no_turn_and_no_word() -> None:
     """The whole path: packets, listener and recogniser."""
     recognizer: WhisperRecognizer = load_recognizer(ensure("whisper-tiny.en"), "en")
     for kind in melodies.KINDS:
-        outcome = noise.listen(recognizer, noise.make(kind, 6))
+        outcome = listen(recognizer, noise.make(kind, 6))
         assert (outcome.utterances, outcome.turns, outcome.words) == (0, 0, []), kind

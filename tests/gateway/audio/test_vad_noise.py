@@ -31,7 +31,7 @@ def spoken(ms: int, level: float = 1.0, noise_level: float = 0.0, exponent: floa
     """A second of room, a voice of that length, half a second of room; levels of full scale."""
     room, voice = np.zeros(24_000), speech.voice(ms) * level
     sound = np.concatenate([room, voice, room[:12_000]])
-    coloured = noise._coloured(np.random.default_rng(4), len(sound), exponent)
+    coloured = noise.coloured(np.random.default_rng(4), len(sound), exponent)
     return np.asarray(sound + coloured * noise_level * 32_768, np.int16)
 
 
@@ -62,7 +62,7 @@ def test_voicing_tells_a_vowel_from_noise() -> None:
     assert np.median([numpy_voicing(cut) for cut in vowel]) > LEAST_VOICING
     random = np.random.default_rng(1)
     for exponent in (0.0, 1.0):
-        hiss = noise._coloured(random, 640 * 50, exponent) * 1000
+        hiss = noise.coloured(random, 640 * 50, exponent) * 1000
         scores = [numpy_voicing(cut.astype(np.int16)) for cut in hiss.reshape(-1, 640)]
         assert np.median(scores) < LEAST_VOICING
 
