@@ -7,11 +7,6 @@ A `Wire` carries the messages: a bound DEALER of its own (`DealerWire`), or a sh
 that engines from elsewhere connect to (`headstart.gateway.engines.port`). An engine's instants are
 those of its machine's clock; for another machine's they are translated (`ClockOffset`).
 
-The socket is watched with `loop.add_reader` and drained without awaiting: one callback reads at
-most `DRAIN_MESSAGES`, so that a flood of events cannot block the loop. This works on asyncio and
-uvloop and costs a fraction of `zmq.asyncio`'s future per message. ZeroMQ's file descriptor is
-edge-triggered, so after sends the socket is read again, once per turn of the loop.
-
 Bounds: `HIGH_WATER_MESSAGES` in each direction. When the engine leaves that many commands unread it
 is declared LOST: dropping a single command would make gateway and engine disagree about a
 conversation, so all sessions are opened anew instead. Commands are not sent, but counted, while it
@@ -29,7 +24,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -37,21 +32,19 @@ from typing import Protocol
 
 import msgspec
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from headstart.engine import api
 from headstart.engine.api.keys import machine_id
 from headstart.gateway.engine_address import Address
 from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.socket_reader import NOBLOCK, SocketReader
 
 log = logging.getLogger("headstart.engine_link")
 
 HIGH_WATER_MESSAGES = 4096
-DRAIN_MESSAGES = 256
 PING_INTERVAL_S = 1.0
 IPC_PATH_BYTES_MAX = 100  # sun_path holds 108 with its terminator; ZeroMQ may append to the name
 OFFSET_SAMPLES = 32  # heartbeats, of which the fastest tells the clocks' offset
-NOBLOCK = int(zmq.NOBLOCK)
 WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
@@ -102,13 +95,14 @@ class DealerWire:
 
     def __init__(self, endpoint: str) -> None:
         self._user: WireUser | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._will_read = False  # scheduled to read, whatever the descriptor says
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.set_hwm(HIGH_WATER_MESSAGES)
         self._socket.linger = 0
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(WATCHED)
+        self._reader = SocketReader(
+            self._socket, self._monitor, self._receive, self._deliver, self._monitored
+        )
         self._address = Address(self._socket, endpoint)
         self.endpoint = self._address.endpoint
 
@@ -124,17 +118,11 @@ class DealerWire:
         self._address.forget_old()
 
     def start(self, user: WireUser) -> None:
-        self._user, self._loop = user, asyncio.get_running_loop()
-        self._loop.add_reader(self._socket.fileno(), self._drain)
-        self._loop.add_reader(self._monitor.fileno(), self._read_monitor)
-        self._loop.call_soon(self._read_monitor)
-        self._loop.call_soon(self._drain)
+        self._user = user
+        self._reader.start()
 
     def close(self) -> None:
-        if self._loop is not None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._loop.remove_reader(self._monitor.fileno())
-            self._loop = None
+        self._reader.stop()
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
         self._address.remove()
@@ -146,34 +134,23 @@ class DealerWire:
             self._socket.send(data, NOBLOCK)
         except zmq.Again:
             return False
-        if self._loop is not None and not self._will_read:
-            self._will_read = True
-            self._loop.call_soon(self._drain)
+        self._reader.sent()
         return True
 
-    def _drain(self) -> None:
-        self._will_read = False
-        for _ in range(DRAIN_MESSAGES):
-            if self._loop is None:
-                return  # closed since this was scheduled, or by the last message
-            try:
-                data = self._socket.recv(NOBLOCK)
-            except zmq.Again:
-                return
-            assert self._user is not None
-            self._user.received(data)
-        if self._loop is not None:
-            self._loop.call_soon(self._drain)
+    def _receive(self) -> bytes:
+        return self._socket.recv(NOBLOCK)
 
-    def _read_monitor(self) -> None:
-        while self._loop is not None and readable(self._monitor):
-            monitored = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            assert self._user is not None
-            if monitored["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                self._user.connected()
-            elif monitored["event"] == zmq.EVENT_DISCONNECTED:
-                self._drain()  # what it sent before it disconnected still counts
-                self._user.lost("its connection closed")
+    def _deliver(self, data: bytes) -> None:
+        assert self._user is not None
+        self._user.received(data)
+
+    def _monitored(self, monitored: Mapping[str, object]) -> None:
+        assert self._user is not None
+        if monitored["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._user.connected()
+        elif monitored["event"] == zmq.EVENT_DISCONNECTED:
+            self._reader.drain()  # what it sent before it disconnected still counts
+            self._user.lost("its connection closed")
 
 
 class ClockOffset:
@@ -300,11 +277,6 @@ def _notify(call: Callable[..., None], *what: object) -> None:
     """Call one listener. Its failure is reported, and the other listeners are still called. A
     session that missed `engine_ready` would never be opened."""
     tasks.guard(call, "engine link", tasks.nothing_depends_on_it)(*what)
-
-
-def readable(socket: zmq.Socket[bytes]) -> bool:
-    """Whether a message waits."""
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
 
 class EngineLink:

@@ -17,25 +17,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import msgspec
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
-from zmq.utils.monitor import recv_monitor_message
 
 from headstart.engine import api
 from headstart.engine.api.keys import NAME, Accepted, BadKeys, check_address, own_pair
 from headstart.gateway.engine_address import Address
-from headstart.gateway.engine_link import (
-    DRAIN_MESSAGES,
-    HIGH_WATER_MESSAGES,
-    NOBLOCK,
-    WireUser,
-    readable,
-)
+from headstart.gateway.engine_link import HIGH_WATER_MESSAGES, WireUser
 from headstart.gateway.errors import ConfigError
+from headstart.gateway.runtime.socket_reader import NOBLOCK, SocketReader
 
 log = logging.getLogger("headstart.engines")
 
@@ -86,10 +80,8 @@ class EnginePort:
     ) -> None:
         self._accepted: Accepted | None = None
         self._join: Callable[[PeerWire, str], None] = lambda *_: None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._check_s = address_check_s
-        self._will_read = False
         self._by_peer: dict[bytes, PeerWire] = {}
         self._by_name: dict[str, PeerWire] = {}
         self._refused: dict[bytes, None] = {}
@@ -103,6 +95,9 @@ class EnginePort:
         self._socket.setsockopt(zmq.MAXMSGSIZE, MESSAGE_BYTES_MAX)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a full or missing peer is an error
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._reader = SocketReader(
+            self._socket, self._monitor, self._receive, self._received, self._disconnected
+        )
         try:
             check_address(endpoint, keys)
             if keys is not None:
@@ -130,20 +125,15 @@ class EnginePort:
     def start(self, join: Callable[[PeerWire, str], None], reserved: Collection[str] = ()) -> None:
         """Read from now on. `join`: called with the wire of an engine that is new, and its name; it
         starts the wire's user. `reserved`: names that none of them may have."""
-        self._join, self._loop = join, asyncio.get_running_loop()
+        self._join = join
         self._reserved = frozenset(reserved)
-        self._loop.add_reader(self._socket.fileno(), self._drain)
-        self._loop.add_reader(self._monitor.fileno(), self._read_monitor)
-        self._loop.call_soon(self._drain)
+        self._reader.start()
         self._look_after_address()
 
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._loop is not None:
-            self._loop.remove_reader(self._socket.fileno())
-            self._loop.remove_reader(self._monitor.fileno())
-            self._loop = None
+        self._reader.stop()
         self._address.remove()
         self._close_sockets()
 
@@ -156,8 +146,8 @@ class EnginePort:
         self._context.term()
 
     def _look_after_address(self) -> None:
-        assert self._loop is not None
-        self._timer = self._loop.call_later(self._check_s, self._look_after_address)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._check_s, self._look_after_address)
         if self._address.check() and not self._by_peer:
             self._address.forget_old()
 
@@ -173,23 +163,11 @@ class EnginePort:
             if error.errno != zmq.EHOSTUNREACH:
                 raise
             return False
-        if self._loop is not None and not self._will_read:
-            self._will_read = True
-            self._loop.call_soon(self._drain)
+        self._reader.sent()
         return True
 
-    def _drain(self) -> None:
-        self._will_read = False
-        for _ in range(DRAIN_MESSAGES):
-            if self._loop is None:
-                return
-            try:
-                frames = self._socket.recv_multipart(NOBLOCK, copy=False)
-            except zmq.Again:
-                return
-            self._received(frames)
-        if self._loop is not None:
-            self._loop.call_soon(self._drain)
+    def _receive(self) -> list[zmq.Frame]:
+        return self._socket.recv_multipart(NOBLOCK, copy=False)
 
     def _received(self, frames: list[zmq.Frame]) -> None:
         if len(frames) != 2:
@@ -199,7 +177,7 @@ class EnginePort:
         wire = self._by_peer.get(peer)
         if wire is None:
             # The end of a connection that had this descriptor before is known to the monitor.
-            self._read_monitor()
+            self._reader.read_monitor()
             wire = self._meet(peer, data, message)
         if wire is not None and wire.user is not None:
             wire.user.received(data)
@@ -269,18 +247,16 @@ class EnginePort:
             if len(self._refused) > REFUSED_KEPT:
                 del self._refused[next(iter(self._refused))]
 
-    def _read_monitor(self) -> None:
-        while self._loop is not None and readable(self._monitor):
-            descriptor = recv_monitor_message(self._monitor, zmq.NOBLOCK)["value"]
-            for wire in list(self._by_peer.values()):
-                if wire.descriptor == descriptor:
-                    self._finish(wire)
+    def _disconnected(self, monitored: Mapping[str, object]) -> None:
+        for wire in list(self._by_peer.values()):
+            if wire.descriptor == monitored["value"]:
+                self._finish(wire)
 
     def _finish(self, wire: PeerWire) -> None:
         """A connection has closed: what came over it before still counts."""
         for _ in range(HIGH_WATER_MESSAGES):
             try:
-                frames = self._socket.recv_multipart(NOBLOCK, copy=False)
+                frames = self._receive()
             except zmq.Again:
                 break
             self._received(frames)

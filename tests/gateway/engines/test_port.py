@@ -175,7 +175,7 @@ async def test_a_message_of_too_many_parts_is_dropped_also_at_the_end() -> None:
         # Both have left; nothing has been read of them, since the loop did not run.
         assert engines._port is not None
         assert engines._port._monitor.poll(int(WAIT_S * 1000))
-        engines._port._read_monitor()
+        engines._port._reader.read_monitor()
         assert states(engines) == {"a": "lost"}
 
 
