@@ -13,17 +13,13 @@ Relative directories count from it. There are no delimiters around sound, as in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.decoder.decoder import Forward
 from headstart.engine.decoder.layers import Linear, RmsNorm
-from headstart.engine.kvcache.positions import MediaKind, MediaPosition, PositionRule
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.block_whisper import (
@@ -36,10 +32,9 @@ from headstart.engine.models.perception.interface import (
     ModelSpec,
     StreamModel,
     TailPolicy,
-    VideoFrame,
-    VisionUnit,
 )
 from headstart.engine.models.perception.layouts import InlineLayout
+from headstart.engine.models.perception.wrapper import ModelWrapper
 
 FAMILY = "headstart_composite"
 EPS = 1e-6
@@ -96,24 +91,22 @@ def _norm_if_any(tensors: Tensors, name: str, width: int) -> RmsNorm | None:
     return RmsNorm(tensors.take(name, width), EPS) if tensors.has(name) else None
 
 
-class Composite:
+class Composite(ModelWrapper):
     """`base` with an audio encoder in front (`engine.models.perception.interface.StreamModel`)."""
 
     def __init__(
         self, audio_encoder: BlockWhisper, projector: Projector, base: StreamModel
     ) -> None:
-        self.audio_encoder, self._projector, self.base = audio_encoder, projector, base
+        super().__init__(base)
+        self.audio_encoder, self._projector = audio_encoder, projector
         spec = base.spec
         self.spec = ModelSpec(FAMILY, spec.decoder, audio_encoder.sizes.spec, spec.vision)
         unit = audio_encoder.sizes.spec
-        self.layout = InlineLayout(base.layout, unit.unit_tokens, unit.unit_ms / 1000)
+        self._layout = InlineLayout(base.layout, unit.unit_tokens, unit.unit_ms / 1000)
 
     @property
-    def decoder(self) -> Forward:
-        return self.base.decoder
-
-    def new_positions(self) -> PositionRule | None:
-        return self.base.new_positions()
+    def layout(self) -> InlineLayout:
+        return self._layout
 
     def unit_position(self, index: int, time_s: float) -> MediaPosition:
         return MediaPosition(MediaKind.IMAGE)  # frames between sounds are independent pictures
@@ -125,17 +118,6 @@ class Composite:
         with torch.inference_mode():
             return self.audio_encoder.encode(chunk, state, final)
 
-    def open_frames(self) -> Any:
-        return self.base.open_frames()
-
-    def encode_frames(
-        self, frames: Sequence[VideoFrame], state: Any, final: bool
-    ) -> tuple[list[VisionUnit], Any]:
-        return self.base.encode_frames(frames, state, final)
-
-    def encode_still(self, picture: VideoFrame) -> Tensor | None:
-        return self.base.encode_still(picture)
-
     def clip_closing(self) -> Tensor:
         return torch.empty((0, self.spec.decoder.hidden))
 
@@ -144,6 +126,3 @@ class Composite:
             return self.base.project(features, modality)
         with torch.inference_mode():
             return self._projector(features)
-
-    def embed_text(self, ids: Sequence[int]) -> Tensor:
-        return self.base.embed_text(ids)

@@ -15,21 +15,20 @@ from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
 from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
 from headstart.engine.models.decoder.choice import Build, in_torch
 from headstart.engine.models.perception.audio_tower import AudioState, AudioTower, AudioTowerSizes
-from headstart.engine.models.perception.frames import FrameState, QwenVision, vision_spec
+from headstart.engine.models.perception.frames import QwenVision, vision_spec
 from headstart.engine.models.perception.interface import (
     AudioOut,
     ModelSpec,
     TailPolicy,
-    VideoFrame,
-    VisionUnit,
 )
 from headstart.engine.models.perception.layouts import OmniLayout
-from headstart.engine.models.perception.tmrope import Delimiters, TmRope
+from headstart.engine.models.perception.tmrope import Delimiters
 from headstart.engine.models.perception.vision_tower import (
     Generation,
     VisionTower,
     VisionTowerSizes,
 )
+from headstart.engine.models.qwen2_vl import Qwen2Vl
 
 FAMILY = "qwen2_5_omni"
 
@@ -88,8 +87,8 @@ def vision_sizes(vision: Config) -> VisionTowerSizes:
     )
 
 
-class Qwen25Omni:
-    """The model (a `StreamModel`)."""
+class Qwen25Omni(Qwen2Vl):
+    """Qwen2-VL with sound: a `StreamModel` with time of its own in its positions."""
 
     def __init__(
         self,
@@ -123,9 +122,6 @@ class Qwen25Omni:
         unit_ids = int(self.ids_per_second * config.number("seconds_per_chunk", 2))
         self.layout = OmniLayout(self.delimiters, unit_ids)
 
-    def new_positions(self) -> TmRope:
-        return TmRope(self.delimiters)
-
     def unit_position(self, index: int, time_s: float) -> MediaPosition:
         return MediaPosition(MediaKind.VIDEO, int(time_s * self.ids_per_second))
 
@@ -136,26 +132,8 @@ class Qwen25Omni:
         with torch.inference_mode():
             return self.audio_encoder.encode(chunk, state, final)
 
-    def open_frames(self) -> FrameState:
-        return FrameState()
-
-    def encode_frames(
-        self, frames: Sequence[VideoFrame], state: FrameState, final: bool
-    ) -> tuple[list[VisionUnit], FrameState]:
-        with torch.inference_mode():
-            return self.vision.encode(frames, state, final)
-
-    def encode_still(self, picture: VideoFrame) -> Tensor | None:
-        return None
-
-    def clip_closing(self) -> Tensor:
-        return torch.empty((0, self.spec.decoder.hidden))
-
     def project(self, features: Tensor, modality: Modality) -> Tensor:
+        if modality is not Modality.AUDIO:
+            return super().project(features, modality)
         with torch.inference_mode():
-            if modality is Modality.AUDIO:
-                return self.audio_encoder.project(features)
-            return self.vision.tower.project(features)
-
-    def embed_text(self, ids: Sequence[int]) -> Tensor:
-        return self.decoder.embed(torch.tensor(list(ids), dtype=torch.int64))
+            return self.audio_encoder.project(features)
