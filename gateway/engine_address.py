@@ -35,7 +35,6 @@ class Address:
     def __init__(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         self.problem = ""
         """Why no engine can connect now; empty if one can."""
-        self.made_again = 0
         self._socket = socket
         self._path = _path_of(endpoint)
         self._bound = 0  # names tried so far
@@ -72,7 +71,6 @@ class Address:
             self._trouble(f"{lost} {path} was removed and cannot be bound again: {error}")
             return False
         self.problem = ""
-        self.made_again += 1
         log.warning("%s %s was removed, by a cleaner perhaps: it was made again", lost, path)
         return True
 

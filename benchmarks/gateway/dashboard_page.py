@@ -48,7 +48,6 @@ SCREENS = (
     "sessions",
 )
 """In the order of a round; the last is where samples are taken."""
-DWELL_S = 20.0
 SETTLE_S = 3.0
 REPLACED_EVERY_S = 5.0
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 PART_S = 30.0
 OVERLAP_S = 2.0
-PART_S_MIN, PART_S_MAX = 5.0, 120.0
 COST_S = 12.0
 """What a part costs with `small` on two cores, until one has been timed."""
 
