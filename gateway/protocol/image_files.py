@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -144,20 +145,11 @@ def _jpeg_size(data: bytes, most_markers: int) -> tuple[int, int] | None:
 
 
 def _strip_png(data: bytes) -> Stripped:
-    view, position = memoryview(data), len(_PNG_SIGNATURE)
     header = b""
     kept: dict[bytes, bytes] = {}
     pixels: list[memoryview] = []
-    name = b""
-    while name != b"IEND":
-        if position + 12 > len(data):
-            raise Damaged("it ends early")
-        length, name = struct.unpack_from(">I4s", data, position)
-        body = view[position + 8 : position + 8 + length]
-        position += 12 + length
-        if position > len(data):
-            raise Damaged("it ends early")
-        if (name == b"IHDR") == bool(header) or (name == b"IHDR" and length != 13):
+    for name, body in _png_chunks(data):
+        if (name == b"IHDR") == bool(header) or (name == b"IHDR" and len(body) != 13):
             raise Damaged("it does not begin with one header")
         if name == b"IHDR":
             header = bytes(body)
@@ -178,6 +170,21 @@ def _strip_png(data: bytes) -> Stripped:
     parts += [_chunk(b"IDAT", compressed), _chunk(b"IEND", b"")]
     width, height = struct.unpack_from(">II", header)
     return Stripped("png", b"".join(parts), width, height, of_exif(kept.get(b"eXIf", b"")))
+
+
+def _png_chunks(data: bytes) -> Iterator[tuple[bytes, memoryview]]:
+    """Name and content of each chunk, up to the end's. Raises `Damaged`."""
+    view, position = memoryview(data), len(_PNG_SIGNATURE)
+    name = b""
+    while name != b"IEND":
+        if position + 12 > len(data):
+            raise Damaged("it ends early")
+        length, name = struct.unpack_from(">I4s", data, position)
+        body = view[position + 8 : position + 8 + length]
+        position += 12 + length
+        if position > len(data):
+            raise Damaged("it ends early")
+        yield name, body
 
 
 def _chunk(name: bytes, body: bytes) -> bytes:
