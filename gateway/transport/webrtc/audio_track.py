@@ -14,6 +14,8 @@ from headstart.gateway.transport.webrtc.audio_receiver import (
 )
 from headstart.gateway.transport.webrtc.codecs import Formats
 
+READ_FIRST_S = 0.001  # a loop reads its sockets between two timers that are this far apart
+
 Hear = Callable[[ReceivedAudio], bool]
 """False: it was dropped."""
 
@@ -76,10 +78,18 @@ class AudioTrack:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ns = due_ns
-        fire = tasks.guard(self._fire, "microphone", self._give_up)
-        self._timer = self._loop.call_later(max(0, due_ns - now_ns) / 1e9, fire)
+        self._fire_after(max(0, due_ns - now_ns) / 1e9, self._read_first)
+
+    def _read_first(self) -> None:
+        """Let the loop read the socket before audio is called missing. A loop that was held up
+        runs its timers first, while the packets of that time wait in the socket."""
+        self._fire_after(READ_FIRST_S, self._fire)
 
     def _fire(self) -> None:
         self._timer = None
         if not self._closed:
             self._pull()
+
+    def _fire_after(self, seconds: float, call: Callable[[], None]) -> None:
+        guarded = tasks.guard(call, "microphone", self._give_up)
+        self._timer = self._loop.call_later(seconds, guarded)
