@@ -14,7 +14,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from headstart.gateway.errors import ServerUnreachable
+from headstart.talk.long_file import file_info
 from headstart.talk.long_file.analysis import analyse
+from headstart.talk.long_file.command import AskCommand, run
 from headstart.talk.long_file.file_info import NothingToSee
 from headstart.talk.long_file.notes import Note
 from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report, Stop
@@ -286,6 +288,23 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
     assert [content["type"] for content in question] == ["input_text"]
     assert report.answers[0].text == "Yes."
     assert any("writes down nothing" in remark for remark in report.to_wire()["remarks"])
+
+
+def test_the_header_is_read_once(
+    fake_server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that means the whole file: a raw H.264 stream says nothing of its length."""
+    path = write_video(tmp_path / "a.h264", changing(4, RED, BLUE), codec="libx264", fps=25)
+    measure, measured = file_info._measured_s, []
+
+    def counted(*given: Any) -> float:
+        measured.append(path)
+        return measure(*given)
+
+    monkeypatch.setattr(file_info, "_measured_s", counted)
+    options = AnalysisOptions(("What?",))
+    assert run(AskCommand(path, options, fake_server_url, as_json=True)) == 0
+    assert measured == [path]
 
 
 @pytest.mark.parametrize("refused", ["a line", "the sound"])
