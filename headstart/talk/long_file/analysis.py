@@ -110,6 +110,9 @@ class _Analysis:
 
     async def close(self) -> None:
         self._stop.asked.set()  # the thread that reads ends with the frame at hand
+        await self._close_sessions()
+
+    async def _close_sessions(self) -> None:
         await asyncio.gather(self._transcription.close(), self._model.close())
 
     async def run(self) -> None:
@@ -117,6 +120,9 @@ class _Analysis:
         report = self.report
         try:
             report.stopped = not await self._unless(self._stop.asked, self._parts())
+            if report.stopped:
+                # The server would go on with the part at hand, and the answers would wait for it.
+                await self._close_sessions()
             if not report.notes and not report.stopped:
                 raise _nothing(report.info, self._options)
             self._stop.asked.set()  # from here on the next one ends the answers
