@@ -36,6 +36,7 @@ _BARE = re.compile(r"\s*(```(json)?\s*)?(?=\{)")
 _FENCE_BEGUN = re.compile(r"`{1,2}|```j?s?o?n?\s*")
 _BARE_HEAD_CHARS = 128  # maximum length of a head; a longer one is text
 _BARE_REST = re.compile(r"[}`\s]*")
+_SHOWN_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +154,7 @@ class CallReader:
             self._text = self._text[len(piece) :]
             self._written += piece
             if done and not _is_json(self._written):
-                self._fail(f"its arguments are not JSON: {self._written[:200]!r}")
+                self._fail(f"its arguments are not JSON: {self._written[:_SHOWN_CHARS]!r}")
                 return calls
             if piece:
                 calls.append(CallPiece(self._calls, self._name, piece, done))
@@ -176,19 +177,21 @@ class CallReader:
         try:
             call = json.loads(body)
             name, arguments = call["name"], call.get("arguments", call.get("parameters", {}))
-        except (ValueError, TypeError, KeyError, AttributeError):
-            self._fail(f"its call is not a JSON object with a name: {body.strip()[:200]!r}")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            shown = body.strip()[:_SHOWN_CHARS]
+            self._fail(f"its call is not a JSON object with a name: {shown!r}")
             return []
         if self._name is not None or not self._known(name):
-            self._fail(f"its call of {name!r} cannot be parsed")
+            self._fail(f"its call of {str(name)[:_SHOWN_CHARS]!r} cannot be parsed")
             return []
         self._passed_on = True
         return [CallPiece(self._calls, name, json.dumps(arguments, ensure_ascii=False), True)]
 
-    def _known(self, name: str) -> bool:
-        if name not in self._names:
-            self._fail(f"it called {name!r}, which does not exist")
-        return name in self._names
+    def _known(self, name: object) -> bool:
+        known = isinstance(name, str) and name in self._names
+        if not known:
+            self._fail(f"it called {str(name)[:_SHOWN_CHARS]!r}, which does not exist")
+        return known
 
     def _fail(self, why: str) -> None:
         self.error, self.ended = self.error or why, True
@@ -197,7 +200,7 @@ class CallReader:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested too deeply to be read
         return False
     return True
 

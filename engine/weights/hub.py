@@ -44,6 +44,9 @@ def download(source: HubSource, file: File, target: Path, on_bytes: Callable[[in
             if tries_left == 0 or _size_bytes(target) <= before_bytes:
                 told = f"{url(source, file)}: {type(error).__name__}: {error}"
                 raise SourceFailed(told) from error
+        except (httpx.InvalidURL, UnicodeError) as error:
+            told = f"{url(source, file)}: expected a URL, see HF_ENDPOINT: {error}"
+            raise SourceFailed(told) from error
 
 
 def _go_on(source: HubSource, file: File, target: Path, on_bytes: Callable[[int], None]) -> None:

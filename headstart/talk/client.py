@@ -86,16 +86,19 @@ class TalkObserver:
 
 
 async def talk(
-    files: Sequence[Path],
+    files: Sequence[Path | MediaFile],
     url: str,
     options: TalkOptions | None = None,
     observer: TalkObserver | None = None,
 ) -> Dialog:
-    """Play `files` to the server at `url` (http, https, ws or wss; with or without a path), one
-    turn each. Returns the whole dialog. Raises `TalkError`s; a failed response does not raise: see
-    `Turn.last_answer.status`."""
+    """Play `files`, probed before or now, to the server at `url` (http, https, ws or wss; with or
+    without a path), one turn each. Returns the whole dialog. Raises `TalkError`s; a failed response
+    does not raise: see `Turn.last_answer.status`."""
     options, observer = options or TalkOptions(), observer or TalkObserver()
-    clips = [await asyncio.to_thread(probe, path) for path in files]
+    clips = [
+        file if isinstance(file, MediaFile) else await asyncio.to_thread(probe, file)
+        for file in files
+    ]
     address = realtime_url(url, options.model)
     async with _connected(address, options, observer) as (connection, track):
         talker = _Talker(connection, track, options, observer)

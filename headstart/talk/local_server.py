@@ -11,11 +11,12 @@ import urllib.error
 import urllib.request
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
+from http.client import HTTPException, InvalidURL
 from typing import Any
 from urllib.parse import urlunsplit
 
 from headstart.client_key import NO_KEY
-from headstart.gateway.errors import ServerFailed, ServerUnreachable, TalkError
+from headstart.gateway.errors import ServerFailed, ServerRefused, ServerUnreachable, TalkError
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.child_process import die_with_parent
 from headstart.talk.connection.address import split
@@ -25,6 +26,8 @@ Status = dict[str, Any]
 
 STATUS_TIMEOUT_S = 5.0
 STATUS_POLL_S = 0.2
+STATUS_BYTES_MAX = 1 << 20
+"""Some thousand are usual; what is longer is no status."""
 STOP_WAIT_S = 15.0
 ENDING_WAIT_S = 3.0
 LOG_TAIL_LINES = 30
@@ -145,8 +148,8 @@ async def until_ready(
 ) -> Status | None:
     """Wait until the server's engine accepts sessions and, to `speak`, its voice is loaded or is
     known not to be there; None if it is not a headstart server, which has no status, or the key may
-    not see it. Raises `ServerUnreachable`, `ServerRefused` for a key that the server does not know,
-    and whatever `check` raises."""
+    not see it. Raises `ServerUnreachable`, `ServerRefused` for a key that the server does not know
+    and for a peer that does not speak HTTP, and whatever `check` raises."""
     address = status_url(url)
     while True:
         check()
@@ -169,23 +172,48 @@ def status_url(url: str) -> str:
 
 
 def _fetch(address: str, api_key: str) -> Status | None:
+    """The server's status; None: it answers, but with none. Raises `ServerUnreachable` and
+    `ServerRefused`."""
     try:
         request = urllib.request.Request(address, headers={"Authorization": f"Bearer {api_key}"})
         with urllib.request.urlopen(request, timeout=STATUS_TIMEOUT_S) as response:
-            body = json.load(response)
+            said: bytes = response.read(STATUS_BYTES_MAX)
     except urllib.error.HTTPError as error:
-        with error, contextlib.suppress(ValueError, OSError):
-            if error.code == UNAUTHORISED and error_code(error.read()) == KEY_FAULT:
+        with error, contextlib.suppress(ValueError, OSError, HTTPException):
+            said = error.read(STATUS_BYTES_MAX)
+            if error.code == UNAUTHORISED and error_code(said) == KEY_FAULT:
                 raise refused_key(address) from error
         return None
-    except (OSError, ValueError) as error:
-        if isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError):
-            raise ServerUnreachable(f"{address!r} is no server's address: {error}") from error
-        if isinstance(error, json.JSONDecodeError):
-            return None
+    except OSError as error:
         reason = getattr(error, "reason", error)
         raise ServerUnreachable(
             f"nobody answers at {address} ({reason}): start a server with `headstart serve`, "
             f"check the address, or leave out --url to have one started"
         ) from error
-    return body if isinstance(body, dict) and "engine" in body else None
+    except (ValueError, InvalidURL) as error:
+        raise ServerUnreachable(f"{address!r} is no server's address: {error}") from error
+    except HTTPException as error:
+        raise ServerRefused(
+            f"{address} answers, but not in HTTP ({str(error).strip()!r}): "
+            f"expected the address of a server that was started with `headstart serve`"
+        ) from error
+    try:
+        status = json.loads(said)
+    except (ValueError, RecursionError):
+        return None
+    return status if _is_status(status) else None
+
+
+def _is_status(said: Any) -> bool:
+    """Whether a server's answer has what is read of a status here and in `talk.output`."""
+    if not isinstance(said, dict) or not isinstance(said.get("voice", {}), dict):
+        return False
+    engine = said.get("engine")
+    if not isinstance(engine, dict) or not isinstance(engine.get("state"), str):
+        return False
+    loading = engine.get("loading")
+    return loading is None or (
+        isinstance(loading, dict)
+        and isinstance(loading.get("what"), str)
+        and all(isinstance(loading.get(name), int | float) for name in ("done", "total"))
+    )

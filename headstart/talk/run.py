@@ -51,13 +51,13 @@ def run(command: TalkCommand) -> int:
 
 
 async def _run(command: TalkCommand, output: Output) -> Dialog:
-    for path in command.files:
-        await asyncio.to_thread(probe, path)  # before a server is started or contacted
+    # Before a server is started or contacted.
+    clips = [await asyncio.to_thread(probe, path) for path in command.files]
     if command.url is not None:
         output.server_url = command.url
         options = command.options
         await until_ready(command.url, output.status, api_key=options.api_key, speak=options.speak)
-        return await talk(command.files, command.url, command.options, output)
+        return await talk(clips, command.url, command.options, output)
     arguments = list(command.server_arguments)
     if command.options.model is not None:
         arguments += ["--model", command.options.model]
@@ -68,7 +68,7 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
             speak, api_key = command.options.speak, command.options.api_key
             await until_ready(server.url, output.status, server.check, api_key, speak=speak)
             output.server_url = server.url if command.stay else None
-            dialog = await talk(command.files, server.url, command.options, output)
+            dialog = await talk(clips, server.url, command.options, output)
             if command.stay:
                 output.staying(server.url)
                 await _interrupted(server)

@@ -113,7 +113,8 @@ class LiveFeed:
                     f"nobody answers at {self._name} ({error}): is the server running?"
                 )
             ) from error
-        except (InvalidHandshake, InvalidURI) as error:
+        # `ValueError`: a host that has no such name, perhaps one that the server sends us to.
+        except (InvalidHandshake, InvalidURI, ValueError) as error:
             raise ServerRefused(f"{self._url} does not speak this protocol: {error}") from error
 
     def _check(self, first: Any) -> None:

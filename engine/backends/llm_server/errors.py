@@ -64,7 +64,7 @@ class LlmConnectionLost(LlmServerError):
 
     def __init__(self, why: str) -> None:
         self.why = why
-        super().__init__(f"the LLM server closed the connection within a reply: {why}")
+        super().__init__(f"the LLM server broke off its reply, or speaks no HTTP: {why}")
 
 
 class LlmStalled(LlmServerError):

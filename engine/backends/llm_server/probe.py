@@ -83,7 +83,8 @@ def split_url(url: str) -> str:
     expected = "an http:// or https:// URL with a host, such as http://127.0.0.1:8000"
     try:
         parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
+        parsed.host.encode("idna")
+    except (httpx.InvalidURL, UnicodeError) as error:
         raise BadSettings("llm", expected, url) from error
     is_http = parsed.scheme in ("http", "https") and (parsed.port or 1) < 1 << 16
     if not is_http or not parsed.host or parsed.query or parsed.userinfo:

@@ -18,6 +18,7 @@
     bound_candidates  how many addresses a peer can add
     guard_datagrams   datagrams that would end a call or fill the memory, whoever sent them
     bound_sources     of how many sources a receiver reports; its reports may fail
+    bound_streams     of how many sources a transport keeps what it needs to decrypt them
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/transport/webrtc/test_aiortc_hooks.py` names
 each private part, so that a release that moves one fails there and not in a call. Functions that
@@ -58,8 +59,12 @@ RTP_FIRST_BYTES = range(128, 192)
 """RFC 7983 §7: a datagram whose first byte is in this range is RTP or RTCP."""
 SOURCES_MAX = 31
 """As many as one report has room for: RFC 3550 §6.4.1."""
+STREAMS_MAX = 2 * SOURCES_MAX + 2
+"""Of a transport: those of a microphone and a camera, and of who only sends reports."""
 SRTP_BYTES_MAX = 1500
 """The longest packet that pylibsrtp decrypts; it raises `ValueError` for longer ones."""
+SSRC_AT, RTCP_SSRC_AT = 8, 4
+"""In a packet's header: RFC 3550 §5.1, §6.1."""
 DROPPED_AT_ONCE = 32
 WAITING_MAX = 2048
 """Datagrams: twelve seconds of a microphone and some of a camera, delayed by the network."""
@@ -113,6 +118,47 @@ def bound_sources(receiver: Any) -> None:
             receiver._RTCRtpReceiver__rtcp_exited.set()
 
     receiver._run_rtcp = owned
+
+
+def bound_streams(peer: RTCPeerConnection) -> None:
+    """Keep what is needed to decrypt and route the newest `STREAMS_MAX` sources of a transport,
+    and those that a receiver reports on (`bound_sources`). libsrtp makes a stream for each source
+    of which it has authenticated a packet, and searches them one by one; aiortc adds an entry to a
+    table. Neither forgets one before the call ends. Call when the descriptions are set."""
+    for transport in _transports(peer):
+        transport._setup_srtp = functools.partial(
+            _bounded_streams, transport, transport._setup_srtp
+        )
+
+
+def _bounded_streams(transport: Any, set_up: Callable[[], None]) -> None:
+    set_up()
+    session, router = transport._rx_srtp, transport._rtp_router
+    seen: dict[int, None] = {}  # by SSRC, the newest last
+
+    def note(ssrc: int) -> None:
+        seen.pop(ssrc, None)
+        seen[ssrc] = None
+        if len(seen) <= STREAMS_MAX:
+            return
+        # These may have come past aiortc's tasks since, and so past here (`media_path.receive`).
+        active = {s for r in router.receivers for s in r._RTCRtpReceiver__remote_streams}
+        idle = next((each for each in seen if each != ssrc and each not in active), None)
+        if idle is not None:
+            del seen[idle]
+            router.ssrc_table.pop(idle, None)
+            session.remove_stream(idle)
+
+    def noting(unprotect: Callable[[bytes], bytes], at: int) -> Callable[[bytes], bytes]:
+        def noted(data: bytes) -> bytes:
+            packet = unprotect(data)  # raises an error for what is forged: that makes no stream
+            note(int.from_bytes(packet[at : at + 4], "big"))
+            return packet
+
+        return noted
+
+    session.unprotect = noting(session.unprotect, SSRC_AT)
+    session.unprotect_rtcp = noting(session.unprotect_rtcp, RTCP_SSRC_AT)
 
 
 def codecs(transceiver: Any) -> list[RTCRtpCodecParameters]:

@@ -142,6 +142,7 @@ class Call:
         aiortc_hooks.ignore_send_after_close(self._peer)
         aiortc_hooks.bound_candidates(self._peer, 2 * CANDIDATES_MAX)
         aiortc_hooks.guard_datagrams(self._peer)
+        aiortc_hooks.bound_streams(self._peer)
         answer = _asking_for_fec(str(self._peer.localDescription.sdp))
         if "a=candidate" not in answer:
             raise ValueError("the server has no network address that it could be called at")

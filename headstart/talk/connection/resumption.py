@@ -124,7 +124,8 @@ class ResumableConnection:
 
     def _note(self, message: str | bytes) -> None:
         # The reader reports invalid events.
-        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+        wrong = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+        with contextlib.suppress(*wrong):
             event = json.loads(message)
             self._last_event_id = event.get("event_id", self._last_event_id)
             if event.get("type") == "gateway.session.resumable":

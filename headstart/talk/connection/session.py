@@ -94,7 +94,7 @@ class ClientSession:
                     self.errors.append(event["error"])
             self._receive(event)
             self._last_kind = event["type"]
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ServerFailed(f"the server broke the protocol: {error!r}") from error
         return event
 

@@ -179,7 +179,10 @@ async def _answer(
     try:
         target = httpx.URL(url).copy_merge_params(query)
         response = await http.post(target, content=offer, headers=headers, timeout=CONNECT_WAIT_S)
-    except httpx.HTTPError as error:
+    except httpx.RemoteProtocolError as error:
+        told = f"{url} broke off its answer, or speaks no HTTP: {error}"
+        raise ServerUnreachable(told) from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise ServerUnreachable(f"nobody answers at {url} ({error or type(error)})") from error
     if response.status_code == 201:
         return response

@@ -92,7 +92,8 @@ async def _connected(url: str, headers: dict[str, str]) -> ClientConnection:
             f"nobody answers at {url} ({error}): start a server with `headstart serve`, check the "
             f"address, or leave out --url to have one started"
         ) from error
-    except (InvalidHandshake, InvalidURI) as error:
+    # `ValueError`: a host that has no such name, perhaps one that the server sends us to.
+    except (InvalidHandshake, InvalidURI, ValueError) as error:
         raise ServerRefused(f"{url} does not speak this protocol: {error}") from error
 
 

@@ -44,16 +44,16 @@ LABEL_ROOM_CHARS = 2400
 
 
 async def analyse(
-    path: Path,
+    file: Path | FileInfo,
     url: str,
     options: AnalysisOptions,
     observer: AnalysisObserver,
     stop: Stop | None = None,
 ) -> Report:
-    """Look at a file through the server at `url` and answer the questions. Raises `MediaError`s,
-    and `TalkError`s of a server that cannot be reached at all; one that goes away later ends the
-    report, which says so (`Report.error`)."""
-    info = await asyncio.to_thread(read_info, path)
+    """Look at a file through the server at `url` and answer the questions. The header of a
+    `FileInfo` is not read again. Raises `MediaError`s, and `TalkError`s of a server that cannot be
+    reached at all; one that goes away later ends the report, which says so (`Report.error`)."""
+    info = file if isinstance(file, FileInfo) else await asyncio.to_thread(read_info, file)
     start_s, end_s = within(info, options.from_s, options.to_s)
     plan = Plan(start_s, end_s, options.part_s, options.overlap_s)
     observer.planned(info, plan)
@@ -110,6 +110,9 @@ class _Analysis:
 
     async def close(self) -> None:
         self._stop.asked.set()  # the thread that reads ends with the frame at hand
+        await self._close_sessions()
+
+    async def _close_sessions(self) -> None:
         await asyncio.gather(self._transcription.close(), self._model.close())
 
     async def run(self) -> None:
@@ -117,6 +120,9 @@ class _Analysis:
         report = self.report
         try:
             report.stopped = not await self._unless(self._stop.asked, self._parts())
+            if report.stopped:
+                # The server would go on with the part at hand, and the answers would wait for it.
+                await self._close_sessions()
             if not report.notes and not report.stopped:
                 raise _nothing(report.info, self._options)
             self._stop.asked.set()  # from here on the next one ends the answers

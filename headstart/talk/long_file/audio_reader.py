@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import av
-import numpy as np
 
 from headstart.talk.long_file.damage import Losses, Position, passes
 from headstart.talk.long_file.file_info import FileInfo
@@ -17,6 +16,7 @@ from headstart.talk.media.audio import (
     Mixing,
     Wave,
     pieces,
+    silence,
     to_pcm,
 )
 from headstart.talk.media.container import UNDECODABLE, opened
@@ -29,10 +29,13 @@ FAULTS_MAX = 4
 
 
 class _Placing(Gaps):
-    """Places sound by its timestamps from the first one on, and notes the holes that it fills."""
+    """Places sound by its timestamps from the first one on, and notes the holes that it fills. A
+    hole may be of any length, as long as sound goes on before `ends_s`, the timestamp at which the
+    file ends by its own account: timestamps that jump further have begun anew."""
 
-    def __init__(self, at: Position) -> None:
+    def __init__(self, at: Position, ends_s: float) -> None:
         super().__init__(0.0)
+        self._ends_s = ends_s
         self.first_s: float | None = None
         self.placed_s = 0.0  # since the first
         self.holes: list[tuple[float, float]] = []
@@ -56,7 +59,7 @@ class _Placing(Gaps):
             self.twice_s -= gap_s
             self.placed_s += gap_s
             gap_s = 0.0
-        elif not -JITTER_S <= gap_s <= GAP_MAX_S:
+        elif gap_s < -JITTER_S or (gap_s > GAP_MAX_S and (at_s or 0.0) >= self._ends_s):
             shift_s -= gap_s
             gap_s = 0.0
         elif gap_s < JITTER_S:
@@ -102,7 +105,7 @@ class AudioReader:
         stream = self._info.sound
         heard = Heard(scale=self._mixing.scale)
         at = Position(heard)
-        placing = _Placing(at)
+        placing = _Placing(at, self._info.start_s + self._info.duration_s)
         told, is_first, skip, made_s = 0, True, 0, 0.0
         for container in passes(self._info, stream, self._start_s, at):
             if at.is_again:
@@ -114,8 +117,8 @@ class AudioReader:
                     is_first = False
                     late_s = (placing.first_s or 0.0) - self._info.start_s - self._start_s
                     if late_s > 0:
-                        late_s = min(late_s, GAP_MAX_S)
-                        yield np.zeros((1, round(late_s * SAMPLE_RATE_HZ)), np.float32)
+                        begins_s = min(late_s, self._info.duration_s - self._start_s)
+                        yield from silence(begins_s)
                     skip = max(0, round(-late_s * SAMPLE_RATE_HZ))
                 skip += round(placing.twice_s * SAMPLE_RATE_HZ)
                 made_s += wave.shape[1] / SAMPLE_RATE_HZ - placing.twice_s

@@ -18,7 +18,7 @@ from pathlib import Path
 from headstart.gateway.errors import ServerFailed, ServerUnreachable
 from headstart.talk.local_server import local_server, until_ready
 from headstart.talk.long_file.analysis import analyse
-from headstart.talk.long_file.file_info import read_info, within
+from headstart.talk.long_file.file_info import FileInfo, read_info, within
 from headstart.talk.long_file.output import AskOutput, JsonAskOutput, PrettyAskOutput
 from headstart.talk.long_file.report import AnalysisOptions, Report, Stop
 
@@ -56,13 +56,12 @@ def run(command: AskCommand, output: AskOutput | None = None) -> int:
 
 async def _run(command: AskCommand, output: AskOutput) -> Report:
     options = command.options
-    info = await asyncio.to_thread(
-        read_info, command.file
-    )  # before a server is started or contacted
+    # Before a server is started or contacted.
+    info = await asyncio.to_thread(read_info, command.file)
     within(info, options.from_s, options.to_s)
     if command.url is not None:
         await until_ready(command.url, output.status, api_key=options.api_key)
-        return await _analysed(command, command.url, output)
+        return await _analysed(command, info, command.url, output)
     arguments = list(command.server_arguments)
     if options.model is not None:
         arguments += ["--model", options.model]
@@ -70,15 +69,15 @@ async def _run(command: AskCommand, output: AskOutput) -> Report:
     async with local_server(arguments) as server:
         try:
             await until_ready(server.url, output.status, server.check, options.api_key)
-            return await _analysed(command, server.url, output)
+            return await _analysed(command, info, server.url, output)
         except (ServerUnreachable, ServerFailed) as error:
             raise await server.explain(error) from error
 
 
-async def _analysed(command: AskCommand, url: str, output: AskOutput) -> Report:
+async def _analysed(command: AskCommand, info: FileInfo, url: str, output: AskOutput) -> Report:
     stop = Stop()
     with _stopped_by_interrupt(stop):
-        return await analyse(command.file, url, command.options, output, stop)
+        return await analyse(info, url, command.options, output, stop)
 
 
 @contextlib.contextmanager

@@ -171,7 +171,7 @@ def pieces(container: Any, stream: Any, heard: Heard, gaps: Gaps | None = None) 
         try:
             if gap_s:
                 yield from resampling.end()
-                yield from _silence(gap_s)
+                yield from silence(gap_s)
             yield from resampling.take(_finite(frame, heard))
         except UNDECODABLE:
             heard.corrupt += 1
@@ -222,7 +222,8 @@ def _wave(frame: av.AudioFrame) -> Wave:
     return wave if len(wave) <= 2 else wave.mean(axis=0, keepdims=True, dtype=np.float32)
 
 
-def _silence(length_s: float) -> Iterator[Wave]:
+def silence(length_s: float) -> Iterator[Wave]:
+    """So much of it, in pieces of a second."""
     left = round(length_s * SAMPLE_RATE_HZ)
     while left > 0:
         yield np.zeros((1, min(left, PIECE_SAMPLES)), np.float32)

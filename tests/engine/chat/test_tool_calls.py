@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Collection
 
 import pytest
 from hypothesis import given
@@ -12,10 +13,13 @@ from hypothesis import strategies as st
 from headstart.engine.chat.tools import CallReader
 
 ARGUMENTS = {"city": 'Ro"me}', "days": [1, 2]}
+DEEP = "[" * 100_000 + "]" * 100_000
 CALL = f'<tool_call>\n{{"name": "weather", "arguments": {json.dumps(ARGUMENTS)}}}\n</tool_call>'
 
 
-def read(*pieces: str, names: tuple[str, ...] = ("weather",)) -> tuple[str, list[str], CallReader]:
+def read(
+    *pieces: str, names: Collection[str] = frozenset({"weather"})
+) -> tuple[str, list[str], CallReader]:
     """What was said, the arguments of each whole call, and the reader after the end."""
     reader = CallReader(names)
     said, whole = "", []
@@ -86,7 +90,11 @@ def test_arguments_before_the_name_are_read_at_the_end() -> None:
         ("[1]</tool_call>", "not a JSON object"),
         ('{"name": "weather", "arguments": {...}}</tool_call>', "are not JSON"),
         ('{"name": 5, "arguments": {}}</tool_call>', "does not exist"),
+        ('{"name": ["weather"], "arguments": {}}</tool_call>', "does not exist"),
+        ('{"arguments": ' + DEEP + ', "name": "weather"}</tool_call>', "not a JSON object"),
+        ('{"name": "weather", "arguments": {"city": ' + DEEP + "}}</tool_call>", "are not JSON"),
     ],
+    ids=lambda text: text[:40],
 )
 def test_what_cannot_be_carried_out_is_named(call: str, why: str) -> None:
     """An unknown function, no JSON, half of it: nothing is called, and it is said why."""

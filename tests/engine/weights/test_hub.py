@@ -131,6 +131,16 @@ def test_http_errors_and_no_server_are_named(
         hub.download(SOURCE, FILE, tmp_path / "big.bin", lambda _: None)
 
 
+@pytest.mark.parametrize("endpoint", ["http://[::1", "http://" + "a" * 70 + ".example"])
+def test_an_endpoint_that_is_no_url_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, endpoint: str
+) -> None:
+    """As a failed source, and with the variable that holds it."""
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    with pytest.raises(SourceFailed, match="expected a URL, see HF_ENDPOINT"):
+        hub.download(SOURCE, FILE, tmp_path / "big.bin", lambda _: None)
+
+
 def test_the_hub_is_the_last_resort(root: Path, shelf: Shelf, served: type[_Handler]) -> None:
     """When the wheels are gone the fetch ends at the hub, verified like any other."""
     for wheel in shelf.folder.glob("big*"):

@@ -15,12 +15,12 @@ STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.spee
 SECOND = 24_000
 
 
-def answering(speaks: bool = True, **settings: Any) -> SessionBench:
+def answering(speaks: bool = True, stock: bool = False, **settings: Any) -> SessionBench:
     """An answer that is being written and, with a voice, played: three seconds of it. The
-    microphone has been open for half a second."""
+    microphone has been open for half a second. A `stock` client does not ask for our events."""
     bench = SessionBench(speaks=speaks, **settings)
     bench.hear(silence_pcm(500))
-    bench.update(gateway={"events": ["interruption"]})
+    bench.update(gateway={"events": [] if stock else ["interruption"]})
     bench.client("response.create")
     generation = bench.respond_command().generation
     bench.engine(api.Delta("sess_test", generation, "It is big. And it is", bench.now_ns))
@@ -226,6 +226,37 @@ def test_okay_behind_the_answer_is_a_turn() -> None:
     bench.hear(silence_pcm(600))
     assert bench.of("input_audio_buffer.committed")
     assert bench.commands(api.EndSpeech)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["words in time", "late words"])
+@pytest.mark.parametrize("stock", [False, True], ids=["stands still", "stock"])
+def test_okay_over_the_end_of_an_answers_sound(stock: bool, late: bool) -> None:
+    """Begun while it was played: a stock client has played on meanwhile and is through, so that it
+    is a turn. One that stands still has some of the answer left, and an okay goes along with it."""
+    bench = answering(stock=stock)
+    bench.answer(" red.")
+    bench.say_all(SECOND)
+    bench.hear(silence_pcm(3_600))  # of four seconds
+    sing(bench, 500)
+    assert bench.holds() != stock
+    bench.hear(silence_pcm(600 if late else 260))
+    bench.hearing("Okay.", final=True)
+    bench.hear(silence_pcm(200 if late else 500))
+    assert (STARTED in bench.types()) == stock
+    assert bool(bench.of("input_audio_buffer.committed")) == stock
+    assert bool(bench.commands(api.DropSpeech)) != stock
+
+
+def test_a_stock_client_is_through_with_an_answer_when_its_sound_is_over() -> None:
+    """What began over its end is held no longer: its words decide as they do without an answer."""
+    bench = answering(stock=True)
+    bench.answer(" red.")
+    bench.say_all(SECOND)
+    bench.hear(silence_pcm(3_600))  # of four seconds
+    sing(bench, 300)
+    assert bench.holds()
+    sing(bench, 200)
+    assert not bench.holds()
 
 
 def test_a_client_that_plays_by_itself_is_not_disturbed_either() -> None:

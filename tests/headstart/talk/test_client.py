@@ -265,12 +265,16 @@ async def test_what_is_owed_is_said_with_what_came_last(
             await talk([spoken], url, FAST)
 
 
-@pytest.mark.parametrize("event", [[], {}, "word", {"type": "session.updated"}])
-async def test_an_event_that_is_none(event: Any, spoken: Path) -> None:
+@pytest.mark.parametrize(
+    "event",
+    ["[]", "{}", '"word"', '{"type": "session.updated"}', "[" * 100_000],
+    ids=lambda event: event[:20],
+)
+async def test_an_event_that_is_none(event: str, spoken: Path) -> None:
     """It is the server that is wrong, and that is said."""
 
     async def answer(connection: ServerConnection, message: dict[str, Any]) -> None:
-        await connection.send(json.dumps(event))
+        await connection.send(event)
 
     async with scripted(answer) as url:
         with pytest.raises(ServerFailed, match="broke the protocol"):

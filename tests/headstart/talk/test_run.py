@@ -7,6 +7,7 @@ import pytest
 
 from headstart.gateway.errors import FileEmpty
 from headstart.talk.client import TalkOptions
+from headstart.talk.media.playback import MediaFile, probe
 from headstart.talk.run import TalkCommand, run
 
 
@@ -18,6 +19,23 @@ def test_last_line_is_the_result(
     assert run(command) == 0
     last = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert last["answer"] == "This is an answer that comes word by word."
+
+
+def test_a_file_is_probed_once(
+    fake_server_url: str, spoken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first minute is decoded before a server is asked, and not again before it is played."""
+    probed: list[Path] = []
+
+    def counted(path: Path) -> MediaFile:
+        probed.append(path)
+        return probe(path)
+
+    monkeypatch.setattr("headstart.talk.run.probe", counted)
+    monkeypatch.setattr("headstart.talk.client.probe", counted)
+    command = TalkCommand([spoken], fake_server_url, as_json=True, options=TalkOptions(fast=True))
+    assert run(command) == 0
+    assert probed == [spoken]
 
 
 def test_bad_file_is_named_before_a_server_is_started(tmp_path: Path) -> None:

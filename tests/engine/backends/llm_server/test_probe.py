@@ -128,7 +128,10 @@ def test_a_wrong_key_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["", "localhost:8000", "ftp://host/", "http://", "http://h:99999999", "https://user:pw@host"],
+    [
+        *("", "localhost:8000", "ftp://host/", "http://", "http://h:99999999"),
+        *("https://user:pw@host", "http://" + "a" * 70 + ".example"),
+    ],
 )
 def test_what_is_no_url_is_refused(url: str) -> None:
     """By the setting's name."""

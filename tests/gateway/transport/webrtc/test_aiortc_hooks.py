@@ -1,9 +1,13 @@
 import asyncio
+import contextlib
 import inspect
+import struct
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import av
+import pylibsrtp
 import pytest
 from aioice import ice, stun
 from aiortc import (
@@ -24,6 +28,7 @@ from headstart.gateway.transport.webrtc.aiortc_hooks import (
     ENCODED_FRAMES_MAX,
     QUEUED_MAX,
     SOURCES_MAX,
+    STREAMS_MAX,
     WAITING_MAX,
     NewestFrame,
     _BoundedQueue,
@@ -73,6 +78,9 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     assert "self.__active_ssrc[packet.ssrc] = " in source
     assert "ensure_future(self._run_rtcp())" in source
     assert "await self.__rtcp_exited.wait()" in source
+    assert "self._setup_srtp()" in dtls
+    assert "data = self._rx_srtp.unprotect_rtcp(data)" in dtls
+    assert "data = self._rx_srtp.unprotect(data)" in dtls
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
@@ -80,9 +88,12 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
 
 
 async def _pair(
-    track: MediaStreamTrack, on_receiver: Any
+    track: MediaStreamTrack,
+    on_receiver: Any,
+    bound: Callable[[RTCPeerConnection], None] = lambda _: None,
 ) -> tuple[RTCPeerConnection, RTCPeerConnection]:
-    """A sender of one track and a receiver of it, connected; `on_receiver` is called in time."""
+    """A sender of one track and a receiver of it, connected; `on_receiver` and `bound`, for the
+    receiving peer, are called in time."""
     sender, receiver = RTCPeerConnection(), RTCPeerConnection()
     sender.addTrack(track)
 
@@ -92,6 +103,7 @@ async def _pair(
 
     await receiver.setRemoteDescription(RTCSessionDescription(await offer_of(sender), "offer"))
     await receiver.setLocalDescription(await receiver.createAnswer())
+    bound(receiver)
     answer = RTCSessionDescription(receiver.localDescription.sdp, "answer")
     await sender.setRemoteDescription(answer)
     await until(lambda: receiver.connectionState == "connected")
@@ -158,6 +170,78 @@ async def test_a_receiver_of_many_sources_reports_and_stops(fails: bool) -> None
     async with asyncio.timeout(60):
         await receiver.close()
     await sender.close()
+
+
+class Router:
+    """What is read of aiortc's: its receivers' sources, and its table."""
+
+    def __init__(self, *active: int) -> None:
+        receiver = type("Receiver", (), {"_RTCRtpReceiver__remote_streams": dict.fromkeys(active)})
+        self.receivers = {receiver()}
+        self.ssrc_table: dict[int, object] = {}
+
+
+def protected(session: pylibsrtp.Session, ssrc: int, *, report: bool = False) -> bytes:
+    """A packet, or a report, of that source."""
+    if report:
+        return session.protect_rtcp(struct.pack("!BBHL", 0x80, 201, 1, ssrc))
+    return session.protect(struct.pack("!BBHLL", 0x80, 96, 1, 0, ssrc) + b"sound")
+
+
+@pytest.mark.parametrize("report", [False, True], ids=["packets", "reports"])
+def test_sources_that_are_idle_are_forgotten(report: bool) -> None:
+    """By libsrtp itself, and by the router; but not those that a receiver hears, nor the newest.
+    What is forged is of no source."""
+    key = bytes(range(30))
+    ours = pylibsrtp.Session(pylibsrtp.Policy(key, pylibsrtp.Policy.SSRC_ANY_INBOUND))
+    theirs = pylibsrtp.Session(pylibsrtp.Policy(key, pylibsrtp.Policy.SSRC_ANY_OUTBOUND))
+    router, heard, count = Router(3), 3, 5 * STREAMS_MAX
+    transport: Any = type("Transport", (), {"_rtp_router": router})()
+
+    def set_up() -> None:
+        transport._rx_srtp = ours
+
+    aiortc_hooks._bounded_streams(transport, set_up)
+    open_packet = ours.unprotect_rtcp if report else ours.unprotect
+    for ssrc in range(1, count + 1):
+        router.ssrc_table[ssrc] = router
+        packet = protected(theirs, ssrc, report=report)
+        forged = packet[:11] + bytes([packet[11] ^ 0xFF]) + packet[12:]
+        with pytest.raises(pylibsrtp.Error):
+            open_packet(forged)
+        open_packet(packet)
+    kept = []
+    for ssrc in range(1, count + 1):
+        with contextlib.suppress(pylibsrtp.Error):  # there is none
+            ours.remove_stream(ssrc)
+            kept.append(ssrc)
+    assert kept == [heard, *range(count - STREAMS_MAX + 2, count + 1)]
+    assert list(router.ssrc_table) == kept
+
+
+async def test_a_call_of_many_sources_has_a_bound_and_goes_on() -> None:
+    """Each packet of a real call is from another source: the newest is heard, and few are known."""
+    sources: list[int] = []
+    speaking: list[Any] = []  # once connected
+
+    def change(packet: RtpPacket) -> None:
+        sources.append(packet.ssrc)
+        for each in speaking:
+            each._ssrc = len(sources)
+
+    def prepare(receiver: Any) -> None:
+        aiortc_hooks.tap_packets(receiver, change)
+        aiortc_hooks.bound_sources(receiver)
+
+    sender, receiver = await _pair(Microphone(), prepare, bound=aiortc_hooks.bound_streams)
+    speaking += sender.getSenders()
+    await until(lambda: len(set(sources)) > 2 * STREAMS_MAX)
+    router = receiver.getReceivers()[0].transport._rtp_router
+    assert len(router.ssrc_table) <= STREAMS_MAX
+    before = len(sources)
+    await until(lambda: len(sources) > before + 5)
+    await sender.close()
+    await receiver.close()
 
 
 async def test_overheard_packets_are_decoded_all_the_same() -> None:

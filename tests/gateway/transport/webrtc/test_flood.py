@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import statistics
 import sys
-import time
 
 import pytest
 from websockets.asyncio.client import connect
@@ -17,20 +16,28 @@ from tests.gateway.transport.webrtc.peer import Microphone, calling
 from tests.gateway.transport.webrtc.sound import sine
 
 FLOOD_S = 60.0  # at most; it ends with the test
-MEASURED_S = 2.0
+QUESTIONS = 50
+AHEAD_MAX = 200
+"""Packets of the flood that are read between a question and its answer, in the middle case. A few
+are; thousands, if the loop read all that waits before it did anything else."""
 
 
 async def test_a_flood_of_packets_has_its_calls_share_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What is beyond it is dropped and counted, and the time spent on the rest is bounded; a
-    neighbour's answers come as they always do, and a second call is heard."""
+    neighbour's answers come after few of the flood's packets, and a second call is heard."""
     spent_s: dict[LoopTimeBudget, float] = {}
+    longest_s: dict[LoopTimeBudget, float] = {}
     spans_s: dict[LoopTimeBudget, tuple[float, float]] = {}
+    worked_on = 0
     spend = LoopTimeBudget.spend
 
     def spend_and_count(share: LoopTimeBudget, took_s: float, now_s: float) -> float | None:
+        nonlocal worked_on
+        worked_on += 1
         spent_s[share] = spent_s.get(share, 0.0) + took_s
+        longest_s[share] = max(longest_s.get(share, 0.0), took_s)
         spans_s[share] = (spans_s.get(share, (now_s, 0.0))[0], now_s)
         return spend(share, took_s, now_s)
 
@@ -47,19 +54,24 @@ async def test_a_flood_of_packets_has_its_calls_share_of_the_loop(
             )
         )
         assert running.gateway.calls is not None
-        metrics = running.gateway.calls.metrics
+        dropped = running.gateway.calls.metrics.over_share._value
+
+        def read_so_far() -> float:
+            return worked_on + dropped.get()
+
         try:
-            await until(lambda: metrics.over_share._value.get() > 0)
-            waits_s: list[float] = []
+            await until(lambda: dropped.get() > 0)
+            ahead: list[float] = []
             async with calling(running.url, Microphone(sine(440, 30, 48_000))):
-                began_s = time.perf_counter()  # connecting takes long on a busy machine
-                while time.perf_counter() - began_s < MEASURED_S:
-                    asked_s = time.perf_counter()
+                began = read_so_far()
+                for _ in range(QUESTIONS):
+                    before = read_so_far()
                     await neighbour.send("hello")
                     await receive(neighbour, "echo")
-                    waits_s.append(time.perf_counter() - asked_s)
-                    await asyncio.sleep(0.01)
-                assert flooder.returncode is None, "the flood ended before the measurement did"
+                    ahead.append(read_so_far() - before)
+                    await until(lambda before=before: read_so_far() > before)
+                assert flooder.returncode is None, "the flood ended before the questions did"
+                assert read_so_far() - began > QUESTIONS, "there was no flood"
                 await until(lambda: len(running.sessions[2].heard) > 24_000)
         finally:
             with contextlib.suppress(ProcessLookupError):  # it has ended by itself
@@ -67,5 +79,5 @@ async def test_a_flood_of_packets_has_its_calls_share_of_the_loop(
             await flooder.wait()
         for share, (first_s, last_s) in spans_s.items():
             allowed_s = (last_s - first_s) * SHARE + BURST_S + RESERVE_S
-            assert spent_s[share] < allowed_s + 0.05  # the packet that overdrew it
-        assert statistics.median(waits_s) < 0.1
+            assert spent_s[share] < allowed_s + longest_s[share]  # the packet that overdrew it
+        assert statistics.median(ahead) < AHEAD_MAX

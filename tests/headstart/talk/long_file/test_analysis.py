@@ -14,7 +14,9 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
 from headstart.gateway.errors import ServerUnreachable
+from headstart.talk.long_file import file_info
 from headstart.talk.long_file.analysis import analyse
+from headstart.talk.long_file.command import AskCommand, run
 from headstart.talk.long_file.file_info import NothingToSee
 from headstart.talk.long_file.notes import Note
 from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report, Stop
@@ -286,6 +288,65 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
     assert [content["type"] for content in question] == ["input_text"]
     assert report.answers[0].text == "Yes."
     assert any("writes down nothing" in remark for remark in report.to_wire()["remarks"])
+
+
+async def test_an_interrupt_ends_the_part_at_hand(film: Path) -> None:
+    """The server is busy with a part when the user stops: it is told to leave that before it is
+    asked anything, by the end of both sessions."""
+    stop = Stop()
+    there: set[ServerConnection] = set()
+    at_questions: list[int] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "session.update":
+            await say("session.updated", session=SESSION)
+        elif event["type"] == "response.create":
+            asked = event["response"]
+            whole = {"id": "r", "status": "completed", "metadata": asked["metadata"]}
+            await say("response.created", response=whole)
+            if stop.asked.is_set():
+                at_questions.append(len(there))
+            elif watching.seen.count("noted"):  # the second part's summary, which never ends
+                stop.ask()
+                return
+            await say("response.output_text.delta", response_id="r", delta="Yes.")
+            await say("response.done", response=whole)
+
+    async def connected(connection: ServerConnection) -> None:
+        there.add(connection)
+        try:
+            await scripted(connection, handle)
+        finally:
+            there.remove(connection)
+
+    watching = Watching()
+    async with serve(connected, "127.0.0.1", 0, max_size=None) as server:
+        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        report = await analyse(film, url, AnalysisOptions(("What?",), part_s=5), watching, stop)
+    assert report.stopped
+    assert [note.part.index for note in report.notes] == [0]
+    assert [answer.text for answer in report.answers] == ["Yes."]
+    assert at_questions == [1]
+
+
+def test_the_header_is_read_once(
+    fake_server_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that means the whole file: a raw H.264 stream says nothing of its length."""
+    path = write_video(tmp_path / "a.h264", changing(4, RED, BLUE), codec="libx264", fps=25)
+    measure, measured = file_info._measured_s, []
+
+    def counted(*given: Any) -> float:
+        measured.append(path)
+        return measure(*given)
+
+    monkeypatch.setattr(file_info, "_measured_s", counted)
+    options = AnalysisOptions(("What?",))
+    assert run(AskCommand(path, options, fake_server_url, as_json=True)) == 0
+    assert measured == [path]
 
 
 @pytest.mark.parametrize("refused", ["a line", "the sound"])

@@ -34,7 +34,7 @@ from tests.headstart.talk.long_file.video_files import (
     write_video,
 )
 from tests.headstart.talk.media_files import cut, tone, write_audio
-from tests.headstart.talk.odd_files import joined
+from tests.headstart.talk.odd_files import joined, write_timed
 
 SECOND_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ
 
@@ -318,6 +318,39 @@ def test_sound_alone(tmp_path: Path) -> None:
     _, (material,) = parts_of(write_audio(tmp_path / "a.mp3", "libmp3lame", 24_000))
     assert material.pictures == ()
     assert len(material.pcm) == pytest.approx(SECOND_BYTES, rel=0.1)
+
+
+def loud_spans(parts: list[PartMedia]) -> list[tuple[int, int]]:
+    """Where there is sound, in whole seconds of the recording: begin and end of each span."""
+    loud: set[int] = set()
+    for material in parts:
+        samples = np.frombuffer(material.pcm, np.int16).astype(np.float64)
+        for second in range(len(samples) // SAMPLE_RATE_HZ):
+            piece = samples[second * SAMPLE_RATE_HZ :][:SAMPLE_RATE_HZ]
+            if np.abs(piece).max() > 1000:
+                loud.add(round(material.part.start_s) + second)
+    starts = [at for at in sorted(loud) if at - 1 not in loud]
+    return [(at, next(end for end in range(at, 10**6) if end not in loud)) for at in starts]
+
+
+@pytest.mark.parametrize("from_s", [0.0, 56.0], ids=["from its beginning", "from within a gap"])
+def test_a_long_gap_of_sound_keeps_its_length(tmp_path: Path, from_s: float) -> None:
+    """A microphone that was off for two minutes leaves no packets. What is said behind it is heard
+    at its time, beside the pictures of then, and the gap is told."""
+    sound = [(0.0, 2.0), (130.0, 3.0)]
+    pictures = [(float(at), 60) for at in range(140)]
+    _, parts = parts_of(write_timed(tmp_path / "v.mkv", sound, pictures), from_s=from_s)
+    assert loud_spans(parts) == [(0, 2), (130, 133)][bool(from_s) :]
+    if not from_s:
+        (loss,) = [loss for material in parts for loss in material.losses if loss.end_s < 135]
+        assert (loss.what, round(loss.start_s), round(loss.end_s)) == ("sound", 2, 130)
+
+
+def test_timestamps_beyond_the_files_end_have_begun_anew(tmp_path: Path) -> None:
+    """A header of five seconds, and sound that jumps an hour ahead: it goes on where it was."""
+    path = write_timed(tmp_path / "v.mkv", [(0.0, 2.0), (3_600.0, 3.0)])
+    info = replace(read_info(path), duration_s=5.0)
+    assert loud_spans(list(read(info, Plan(0, 5.0)))) == [(0, 5)]
 
 
 def test_ten_hours_are_opened_like_ten_seconds(tmp_path: Path) -> None:
