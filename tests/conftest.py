@@ -5,11 +5,14 @@ Tests that use one carry the marker `weights`.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
@@ -29,7 +32,43 @@ settings.register_profile("search", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headstart"))
 
 
-def pytest_report_header() -> str:
+NEED_TRITON = (
+    "tests/benchmarks/gpu/test_kernels.py",
+    "tests/engine/device/test_kernels.py",
+    "tests/kernels/gpu/test_checks.py",
+    "tests/kernels/gpu/test_compiling.py",
+    "tests/kernels/gpu/test_packed_weight.py",
+    "tests/kernels/gpu/test_reference.py",
+)
+"""Modules of the GPU's kernels. Triton comes with torch's builds for Linux on x86-64 alone, so on
+Arm or macOS they are skipped, which the report's header and each of them say."""
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class WithoutTriton(pytest.Module):
+    """A module of tests that cannot be imported here."""
+
+    def collect(self) -> NoReturn:
+        why = "Triton is not installed: the GPU's kernels are neither interpreted nor compiled"
+        pytest.skip(why, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Its place in the collection, named as skipped, where Triton is missing."""
+    if HAS_TRITON or str(module_path.relative_to(ROOT)) not in NEED_TRITON:
+        return None
+    return WithoutTriton.from_parent(parent, path=module_path)
+
+
+def pytest_report_header() -> list[str]:
+    """What no test can cover on this machine."""
+    return [_kernel_levels(), *_without_triton()]
+
+
+def _kernel_levels() -> str:
     """The levels of kernels that this machine can run, and those that no test can cover here."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
@@ -39,6 +78,11 @@ def pytest_report_header() -> str:
     return (
         f"kernels: levels {', '.join(here)}; not on this processor: {', '.join(lacking) or 'none'}"
     )
+
+
+def _without_triton() -> Iterable[str]:
+    if not HAS_TRITON:
+        yield f"Triton is not installed; not tested: {', '.join(NEED_TRITON)}"
 
 
 @pytest.hookimpl(tryfirst=True)
