@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,9 +39,11 @@ NEED_TRITON = (
     "tests/kernels/gpu/test_packed_weight.py",
     "tests/kernels/gpu/test_reference.py",
 )
-"""Modules of the GPU's kernels. Triton comes with torch's builds for Linux on x86-64 alone, so on
-Arm or macOS they are skipped, which the report's header and each of them say."""
+"""Modules of the GPU's kernels, whose import needs it; other tests that do are marked `triton`.
+Where it is not installed, on Arm or macOS say, they are skipped, as the report's end and each of
+them say."""
 HAS_TRITON = importlib.util.find_spec("triton") is not None
+NO_TRITON = "Triton is not installed: the GPU's kernels are neither interpreted nor compiled"
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -50,8 +51,7 @@ class WithoutTriton(pytest.Module):
     """A module of tests that cannot be imported here."""
 
     def collect(self) -> NoReturn:
-        why = "Triton is not installed: the GPU's kernels are neither interpreted nor compiled"
-        pytest.skip(why, allow_module_level=True)
+        pytest.skip(NO_TRITON, allow_module_level=True)
 
 
 def pytest_pycollect_makemodule(
@@ -63,12 +63,14 @@ def pytest_pycollect_makemodule(
     return WithoutTriton.from_parent(parent, path=module_path)
 
 
-def pytest_report_header() -> list[str]:
-    """What no test can cover on this machine."""
-    return [_kernel_levels(), *_without_triton()]
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip single tests, with the reason, where Triton is missing."""
+    for item in items:
+        if not HAS_TRITON and item.get_closest_marker("triton"):
+            item.add_marker(pytest.mark.skip(reason=NO_TRITON))
 
 
-def _kernel_levels() -> str:
+def pytest_report_header() -> str:
     """The levels of kernels that this machine can run, and those that no test can cover here."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
     if compiler is None:
@@ -80,9 +82,11 @@ def _kernel_levels() -> str:
     )
 
 
-def _without_triton() -> Iterable[str]:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was not tested for want of Triton: at the end, where a quiet run says it too."""
     if not HAS_TRITON:
-        yield f"Triton is not installed; not tested: {', '.join(NEED_TRITON)}"
+        skipped = f"{NO_TRITON}; skipped: {', '.join(NEED_TRITON)} and tests marked triton"
+        terminalreporter.write_line(skipped)
 
 
 @pytest.hookimpl(tryfirst=True)

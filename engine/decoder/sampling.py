@@ -173,12 +173,12 @@ class Sampler:
 def best_tokens(logits: Tensor, count: int) -> Tensor:
     """The places of the `count` greatest of `logits` [vocab_size], the best first; of equal ones
     the lower first, where torch.topk leaves open which."""
-    found = torch.topk(logits, count)
-    at_least = found.indices
-    if count < len(logits):
-        # Those as good as the last may be more than were taken.
-        as_good = (logits == found.values[-1]).nonzero()[:, 0]
-        at_least = torch.cat((at_least[found.values > found.values[-1]], as_good))
+    found = torch.topk(logits, min(count + 1, len(logits)))
+    values, at_least = found.values, found.indices[:count]
+    if count < len(logits) and values[count] == values[count - 1]:
+        # More are as good as the last than were taken.
+        as_good = (logits == values[count]).nonzero()[:, 0]
+        at_least = torch.cat((at_least[values[:count] > values[count]], as_good))
     ascending = at_least.sort().values
     order = torch.sort(logits[ascending], descending=True, stable=True).indices
     return ascending[order[:count]]
