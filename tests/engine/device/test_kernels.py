@@ -11,9 +11,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -129,6 +131,15 @@ def test_a_step_stays_on_the_gpu(
     # Two groups of rows in the first step, one in the second.
     assert launched.kernels.count("_attention") == spec.layers * 3
     assert launched.kernels.count("_rope_write") == spec.layers * 2
+
+
+def test_a_step_may_want_no_logits(
+    mixed: Batch, launched: Launched, on_a_gpu: DeviceDecoder
+) -> None:
+    """While people speak, most steps only prefill: no row goes through the head."""
+    host = replace(HostStep.of(mixed), wanted=np.zeros(0, np.int64))
+    logits = compute(on_a_gpu, cache_for(on_a_gpu.spec, "fp32"), host)
+    assert logits.shape == (0, on_a_gpu.spec.vocab_size)
 
 
 def test_k_and_v_of_fp32_are_bf16_on_a_gpu(on_a_gpu: DeviceDecoder) -> None:
