@@ -244,7 +244,7 @@ def _from_best(
     tokens = vocab_size - 1 - (torch.topk(_keys(rows), count, dim=1).values & _LOW)
     rank = torch.arange(count, device=rows.device)
     weights = _weights(rows.gather(1, tokens), best, on)
-    weights = torch.where(rank < on["top_k"], weights, 0.0)
+    weights = weights.masked_fill(rank >= on["top_k"], 0.0)
     limited = on["top_k"] < vocab_size
     total = weights.sum(dim=1, keepdim=True)
     if asked.unlimited:

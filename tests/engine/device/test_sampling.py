@@ -13,7 +13,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headstart.engine.api import Sampling
-from headstart.engine.decoder.sampling import Draw, HostSampler, Sampler
+from headstart.engine.decoder.sampling import Draw, HostSampler, Sampler, TokenSampler
 from headstart.engine.device import sampling as module
 from headstart.engine.device.place import Place, on_cpu
 from headstart.engine.device.sampling import Asked, DeviceSampler, choose
@@ -157,14 +157,16 @@ def test_what_a_device_cannot_sample_is_copied_for_that_answer_alone(place: Watc
 
     large_k = Sampling(temperature=1.0, top_k=MOST_BEST + 1, seed=1)
     nucleus = Sampling(temperature=1.0, top_p=0.9, seed=1)
-    samplers = [Sampler(large_k, VOCAB), Sampler(nucleus, VOCAB), Sampler(nucleus, VOCAB), Fixed()]
+
+    def samplers() -> list[TokenSampler]:
+        return [*(Sampler(each, VOCAB) for each in (large_k, nucleus, nucleus)), Fixed()]
+
     rows = [flat, flat, steep, flat]
     banned = frozenset({8})
-    draws = [Draw(s, row, [], banned) for s, row in zip(samplers, rows, strict=True)]
+    draws = [Draw(s, row, [], banned) for s, row in zip(samplers(), rows, strict=True)]
     sampled = DeviceSampler(place, MOST_BEST)(draws)
     assert place.sent == {"copies": 1 + 3, "numbers": 3 * 2 + 3 * VOCAB}
-    again = [Sampler(large_k, VOCAB), Sampler(nucleus, VOCAB), Sampler(nucleus, VOCAB), Fixed()]
-    alone = [replace(draw, sampler=s) for draw, s in zip(draws, again, strict=True)]
+    alone = [replace(draw, sampler=s) for draw, s in zip(draws, samplers(), strict=True)]
     assert [sampled.token(draw) for draw in draws] == token_of(HostSampler(), alone)
 
 
