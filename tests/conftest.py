@@ -5,11 +5,13 @@ Tests that use one carry the marker `weights`.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import random
 import shutil
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from hypothesis import settings
@@ -29,6 +31,45 @@ settings.register_profile("search", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headstart"))
 
 
+NEED_TRITON = (
+    "tests/benchmarks/gpu/test_kernels.py",
+    "tests/engine/device/test_kernels.py",
+    "tests/kernels/gpu/test_checks.py",
+    "tests/kernels/gpu/test_compiling.py",
+    "tests/kernels/gpu/test_packed_weight.py",
+    "tests/kernels/gpu/test_reference.py",
+)
+"""Modules of the GPU's kernels, whose import needs it; other tests that do are marked `triton`.
+Where it is not installed, on Arm or macOS say, they are skipped, as the report's end and each of
+them say."""
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+NO_TRITON = "Triton is not installed: the GPU's kernels are neither interpreted nor compiled"
+ROOT = Path(__file__).resolve().parents[1]
+
+
+class WithoutTriton(pytest.Module):
+    """A module of tests that cannot be imported here."""
+
+    def collect(self) -> NoReturn:
+        pytest.skip(NO_TRITON, allow_module_level=True)
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Its place in the collection, named as skipped, where Triton is missing."""
+    if HAS_TRITON or str(module_path.relative_to(ROOT)) not in NEED_TRITON:
+        return None
+    return WithoutTriton.from_parent(parent, path=module_path)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip single tests, with the reason, where Triton is missing."""
+    for item in items:
+        if not HAS_TRITON and item.get_closest_marker("triton"):
+            item.add_marker(pytest.mark.skip(reason=NO_TRITON))
+
+
 def pytest_report_header() -> str:
     """The levels of kernels that this machine can run, and those that no test can cover here."""
     compiler = shutil.which(os.environ.get("CC", "cc"))
@@ -39,6 +80,13 @@ def pytest_report_header() -> str:
     return (
         f"kernels: levels {', '.join(here)}; not on this processor: {', '.join(lacking) or 'none'}"
     )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was not tested for want of Triton: at the end, where a quiet run says it too."""
+    if not HAS_TRITON:
+        skipped = f"{NO_TRITON}; skipped: {', '.join(NEED_TRITON)} and tests marked triton"
+        terminalreporter.write_line(skipped)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -21,6 +21,8 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.sampling import SamplerFactory
+from headstart.engine.device.choice import step_sampler_of
+from headstart.engine.device.decoder import DeviceDecoder
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.interfaces import ModelServices, View
 from headstart.engine.kvcache.storage import kv_bytes_per_token
@@ -33,6 +35,7 @@ from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.model_directory import assemble_source
 from headstart.engine.process.warm_up import record_steps
 from headstart.engine.scheduling.admission import admission_over
+from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.weights import WeightsMissing, locate
 
@@ -141,6 +144,14 @@ class Loaded:
     weights: str
     load_s: float
 
+    def recorded(self) -> tuple[int, str | None]:
+        """How many sizes of decode steps are CUDA graphs, and why no more can be."""
+        backend = self.engine.parts.backend
+        runner = backend.runner if isinstance(backend, LocalBackend) else None
+        if not isinstance(runner, Runner) or not isinstance(runner.decoder, DeviceDecoder):
+            return 0, None
+        return runner.decoder.recordings(runner.cache)
+
 
 def loaded(model: Measured, device: str, emit: Callable[[api.Event], None]) -> Loaded:
     """Raises an `EngineError`, such as `NoDevice` or `NotEnoughMemory`."""
@@ -195,9 +206,10 @@ def _on_packed(
     )
     admission = admission_over(model.cache, model.pool, config)
     end = next(iter(model.chat.user_close), None)
-    marks = model.tokenizer.mark_tokens()
+    marks, sampler = model.tokenizer.mark_tokens(), step_sampler_of(model.decoder)
+    scheduler = Scheduler(config.token_budget)
     backend = LocalBackend(
-        model.runner, Scheduler(config.token_budget), admission, end, time.monotonic_ns, marks
+        model.runner, scheduler, admission, end, time.monotonic_ns, marks, sampler
     )
     parts = EngineParts(
         services=services,

@@ -48,12 +48,15 @@ def measure(
         lines.add({"model": name, "error": f"{type(error).__name__}: {str(error)[-400:]}"})
         return False
     engine = found.engine
+    recorded, recording_error = found.recorded()
     lines.add(
         {
             "model": name,
             "weights": found.weights,
             "load_s": round(found.load_s, 2),
             "gpu_bytes": _gpu_bytes(device),
+            "recorded_steps": recorded,
+            "recording_error": recording_error,
         }
     )
     complete, wanted, last = True, list(levels), 0

@@ -4,6 +4,6 @@
 to an LLM server over HTTP. `headstart.engine.engine.Backend` is what both implement: they read from
 the sessions which tokens are pending and which answers run, and write the results back.
 
-May import: `api`, `errors`, `kvcache`, `scheduling`, `session`.
+May import: `api`, `decoder`, `errors`, `kvcache`, `scheduling`, `session`.
 Never: takes commands or events of the gateway.
 """

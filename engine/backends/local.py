@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from torch import Tensor
+
 from headstart.engine import api
+from headstart.engine.decoder.sampling import Draw, HostSampler, Sampled, StepSampler
 from headstart.engine.errors import CacheFull, EngineError
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
@@ -28,8 +32,8 @@ class StepRunner(Protocol):
 
 class LocalBackend:
     """`headstart.engine.engine.Backend` over our decoder. `end_token`: closes a user's message;
-    None for a template that closes none. `marks`: the tokens that end a sentence. `clock` is
-    `time.monotonic_ns`."""
+    None for a template that closes none. `marks`: the tokens that end a sentence. `sampler`: where
+    logits are sampled; by default on the host. `clock` is `time.monotonic_ns`."""
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class LocalBackend:
         end_token: int | None,
         clock: Callable[[], int],
         marks: frozenset[int] = frozenset(),
+        sampler: StepSampler | None = None,
     ) -> None:
         self.runner = runner
         self._scheduler = scheduler
@@ -46,6 +51,7 @@ class LocalBackend:
         self._end_token = end_token
         self._clock = clock
         self._marks = marks
+        self._sampler = sampler or HostSampler()
 
     def move(self, move: KvMove) -> None:
         self.runner.move(move)
@@ -103,47 +109,79 @@ class LocalBackend:
         began_ns = self._clock()
         result = self.runner.step(plan)
         ended_ns = self._clock()
+        asked = self._asked(result, sessions)
+        sampled = self._sampler([*asked.draws.values()], asked.probed, self._watched)
+        if self._sampler.ends_steps:
+            ended_ns = self._clock()
         self._scheduler.observe(plan, ended_ns - began_ns)
         in_step = {work.stream for work in plan.works}
         for session in sessions:
             if session.stream in in_step:
                 self._admission.touch(session.name, ended_ns)
                 session.prefilled(began_ns, ended_ns)
-            if session.stream in result.probed and self._end_token is not None:
-                self._report_end(session, result, self._end_token)
+            if session.stream in asked.ends:
+                session.report_end(*self._end(asked.ends[session.stream], sampled))
             for answer in session.answers():
                 if answer.stream in in_step:
-                    self._advance(session, answer, result, began_ns, ended_ns)
+                    draw = asked.draws.get(answer.stream)
+                    forced = asked.forced.get(answer.stream, ())
+                    if answer.first_text_ns is None:
+                        stage = "decode_first" if answer.tokens else "prefill"
+                        answer.spans.append(api.Span(stage, began_ns, ended_ns))
+                    if answer.stream in result.refused:
+                        session.fail(answer, result.refused[answer.stream])
+                    elif forced or draw is not None:
+                        self._advance(session, answer, forced, draw, sampled, ended_ns)
             if session.stream in result.refused and session.answer is None:
                 session.drop_pending(result.refused[session.stream])
 
-    def _report_end(self, session: Session, result: StepResult, end_token: int) -> None:
-        """Report how likely the message ends behind its words, and, where these end with a mark,
-        how likely that mark was, or the end, behind the last word."""
-        stream, answer = session.stream, session.answer
-        ends = float(result.probed[stream].softmax(dim=-1)[end_token])
-        marked = None
-        probe = None if answer is None else answer.probe
-        if probe is not None and stream in result.before and stream.tokens[probe] in self._marks:
-            before = result.before[stream].softmax(dim=-1)
-            marked = min(1.0, float(before[[*self._marks, end_token]].sum()))
-        session.report_end(ends, marked)
+    @property
+    def _watched(self) -> tuple[int, ...]:
+        """Tokens whose probabilities are reported: the end of a message, then the marks."""
+        return () if self._end_token is None else (self._end_token, *self._marks)
+
+    def _asked(self, result: StepResult, sessions: Sequence[Session]) -> _Asked:
+        """What is to be sampled of a step's logits."""
+        asked = _Asked()
+        for session in sessions:
+            stream, answer = session.stream, session.answer
+            if stream in result.probed and self._end_token is not None:
+                behind, before = asked.probe(result.probed[stream]), None
+                probe = None if answer is None else answer.probe
+                marked = probe is not None and stream.tokens[probe] in self._marks
+                if marked and stream in result.before:
+                    before = asked.probe(result.before[stream])
+                asked.ends[stream] = behind, before
+            for answer in session.answers():
+                logits = result.logits.get(answer.stream)
+                if logits is None:
+                    continue
+                if forced := answer.calling.take_forced():
+                    asked.forced[answer.stream] = forced
+                else:
+                    limits = answer.calling.limits(answer.tokens)
+                    asked.draws[answer.stream] = Draw(answer.sampler, logits, *limits)
+        return asked
+
+    def _end(self, rows: tuple[int, int | None], sampled: Sampled) -> tuple[float, float | None]:
+        """How likely the message ends behind its words, and, where these end with a mark, how
+        likely that mark was, or the end, behind the last word."""
+        behind, before = rows
+        marked = None if before is None else min(1.0, sum(sampled.probabilities(before)))
+        return sampled.probabilities(behind)[0], marked
 
     def _advance(
-        self, session: Session, answer: Answer, result: StepResult, began_ns: int, ended_ns: int
+        self,
+        session: Session,
+        answer: Answer,
+        forced: tuple[int, ...],
+        draw: Draw | None,
+        sampled: Sampled,
+        ended_ns: int,
     ) -> None:
-        """Apply a step's result to one answer."""
-        if answer.first_text_ns is None:
-            stage = "decode_first" if answer.tokens else "prefill"
-            answer.spans.append(api.Span(stage, began_ns, ended_ns))
-        if answer.stream in result.refused:
-            session.fail(answer, result.refused[answer.stream])
-            return
-        logits = result.logits.get(answer.stream)
-        if logits is None:
-            return
+        """Add what was forced, or drawn, to one answer."""
         try:
-            tokens = answer.calling.choose(answer.sampler, logits, answer.tokens)
+            tokens = forced if draw is None else (sampled.token(draw),)
             sampled_ns = self._clock()
             answer.take_all(tokens, sampled_ns)
         except EngineError as error:
@@ -153,6 +191,22 @@ class LocalBackend:
             answer.spans.append(api.Span("decode_first", ended_ns, sampled_ns))
             answer.spans.append(api.Span("detokenize", sampled_ns, self._clock()))
         session.flush(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is wanted of a step's logits. `probed`: rows whose probabilities are; `ends`: by stream
+    the numbers of those behind its message and, perhaps, before its mark."""
+
+    draws: dict[Stream, Draw] = field(default_factory=dict)
+    forced: dict[Stream, tuple[int, ...]] = field(default_factory=dict)
+    probed: list[Tensor] = field(default_factory=list)
+    ends: dict[Stream, tuple[int, int | None]] = field(default_factory=dict)
+
+    def probe(self, row: Tensor) -> int:
+        """The number of one more probed row."""
+        self.probed.append(row)
+        return len(self.probed) - 1
 
 
 def _requests(sessions: Sequence[Session]) -> Iterator[Request]:

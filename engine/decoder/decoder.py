@@ -44,7 +44,8 @@ class Forward(Protocol):
     rotary: Rotary  # its `axes` say which positions a batch has
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor:
-        """Store K/V of all rows in `cache`; returns logits [len(wanted), vocab_size]."""
+        """Store K/V of all rows in `cache`; returns logits [len(wanted), vocab_size], where the
+        decoder is. On a GPU they may not be computed yet, and the next call overwrites them."""
         ...
 
 

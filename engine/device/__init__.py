@@ -1,5 +1,5 @@
-"""The decoder on a GPU: weights and paged K/V on the device, Triton kernels, CUDA graphs; and
-encoders there, on a stream of their own.
+"""The decoder on a GPU: weights and paged K/V on the device, Triton kernels, CUDA graphs, sampling;
+and encoders there, on a stream of their own.
 
 A second implementation of `engine.decoder.decoder.TextDecoder` and of `engine.kvcache.storage`:
 scheduler, runner and sessions do not know which one they have. On CPU tensors the same code runs on

@@ -14,6 +14,7 @@ import torch
 
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.decoder import Decoder
+from headstart.engine.decoder.sampling import HostSampler, StepSampler
 from headstart.engine.errors import BadSettings, NoDevice
 from headstart.kernels.native import COMPILERS
 
@@ -145,9 +146,24 @@ def place_of(config: EngineConfig) -> Place | None:
 
 def on_gpu_of(decoder: object) -> DeviceDecoder | None:
     """`decoder`, if it is one on a GPU."""
+    found = _on_device(decoder)
+    return found if found is not None and found.place.is_gpu else None
+
+
+def step_sampler_of(decoder: object) -> StepSampler:
+    """Samples the logits of `decoder` where they are."""
+    found = _on_device(decoder)
+    if found is None:
+        return HostSampler()
+    from headstart.engine.device.sampling import DeviceSampler
+
+    return DeviceSampler(found.place)
+
+
+def _on_device(decoder: object) -> DeviceDecoder | None:
     if decoder is None or isinstance(decoder, Decoder):
         return None
     # Of the kernels that this imports a decoder on the C kernels has no need.
     from headstart.engine.device.decoder import DeviceDecoder
 
-    return decoder if isinstance(decoder, DeviceDecoder) and decoder.place.is_gpu else None
+    return decoder if isinstance(decoder, DeviceDecoder) else None

@@ -1,8 +1,8 @@
 """A Llama or Qwen2 decoder whose weights and K/V lie on a device.
 
-The sum that runs through the layers is fp32, or fp64, whatever the activations are. Logits go back
-to the host, where they are sampled. A step of decode rows alone is replayed (`recorded`); one with
-chunks, soft tokens or observed queries is launched kernel by kernel.
+The sum that runs through the layers is fp32, or fp64, whatever the activations are. Logits stay on
+the device, where they are sampled (`sampling`). A step of decode rows alone is replayed
+(`recorded`); one with chunks, soft tokens or observed queries is launched kernel by kernel.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from headstart.engine.device.recorded import (
 from headstart.engine.device.step import HostStep, Step, StepBuffer
 from headstart.engine.device.storage import DeviceKvCache
 from headstart.engine.device.weights import DeviceWeights, DirectorySource, TensorsLike, load
+from headstart.engine.errors import NoDevice
 from headstart.engine.kvcache.storage import KvCache
 from headstart.kernels.gpu.reference import turns
 
@@ -66,8 +67,9 @@ class DeviceDecoder:
             return rows.cpu()
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor:
-        """Store K/V of all rows in `cache`; returns logits [len(wanted), vocab_size] on the host,
-        in fp32 or fp64. `batch` is on the host."""
+        """Store K/V of all rows in `cache`; returns logits [len(wanted), vocab_size] on the device,
+        in fp32 or fp64, which are overwritten by the next call. `batch` is on the host. Waits for
+        nothing on a GPU unless queries are observed."""
         assert isinstance(cache, DeviceKvCache)
         with self.place.current():
             return self._forward(batch, cache)
@@ -79,26 +81,40 @@ class DeviceDecoder:
             logits = recorded.run(step)
             if not np.array_equal(step.wanted, np.arange(len(logits))):
                 logits = logits[_on(step.wanted, self.place)]
-            return self.place.to_host(logits)
+            return logits
         on_device = StepBuffer(step, self.place.device).load(step)
         queries = batch.queries
         seen = None if queries is None else queries.to(self.place.device, copy=True)
-        logits = self.place.to_host(self._compute(on_device, cache, self._soft(batch, step), seen))
+        logits = self._compute(on_device, cache, self._soft(batch, step), seen)
         if queries is not None and seen is not None:
             queries.copy_(seen)
         return logits
 
     def prepare(self, cache: KvCache, streams: int, tokens: int) -> int:
         """Record decode steps of up to so many streams with contexts of up to so many tokens, so
-        that no session waits for it later. Returns how many sizes that were."""
+        that no session waits for it later. Returns how many sizes that were.
+
+        Raises `NoDevice` where there is no room for a step.
+        """
         assert isinstance(cache, DeviceKvCache)
         axes = len(self._sections)
         sizes = sizes_up_to(streams, -(-tokens // cache.block_size))
         with self.place.current(), torch.inference_mode():
-            for rows, blocks in sizes:
-                self._steps(cache).run(HostStep.idle(rows, blocks, axes))
-                self.place.wait()  # the next step of this size writes to the same pinned memory
+            try:
+                for rows, blocks in sizes:
+                    self._steps(cache).run(HostStep.idle(rows, blocks, axes))
+            except torch.OutOfMemoryError:
+                missing = "its memory has no room for a step beside weights and K/V"
+                remedy = "give K/V less of it (kv_pool_mib), or use a smaller model"
+                raise NoDevice(str(self.place.device), missing, remedy) from None
+            self.place.wait()  # what fails on the device fails here, before there are sessions
         return len(sizes)
+
+    def recordings(self, cache: KvCache) -> tuple[int, str | None]:
+        """How many sizes of steps are recorded, and why no others can be; None: they can."""
+        assert isinstance(cache, DeviceKvCache)
+        steps = self._steps(cache)
+        return len(steps.sizes), steps.failure
 
     def _steps(self, cache: DeviceKvCache) -> RecordedSteps:
         """Recordings hold the addresses of one cache's pools."""

@@ -7,6 +7,7 @@ rows that nobody asked for see no keys and store nothing.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
@@ -15,6 +16,8 @@ import torch
 from torch import Tensor
 
 from headstart.engine.device.step import HostStep, Step, StepBuffer
+
+log = logging.getLogger("headstart.engine")
 
 Compute = Callable[[Step], Tensor]
 Replay = Callable[[], Tensor]
@@ -25,12 +28,16 @@ LEAST_BLOCKS = 8
 MOST_RECORDINGS = 64
 
 
+class RecordingFailed(RuntimeError):
+    """A step could be computed, and not recorded."""
+
+
 class Recorder(Protocol):
     """Makes a step, whose tensors stay where they are, replayable."""
 
     def record(self, compute: Compute, step: Step) -> Replay:
         """The replay computes on what lies in `step` when it is called; its result is overwritten
-        by the next one."""
+        by the next one, of whatever recording. Raises RecordingFailed."""
         ...
 
 
@@ -42,22 +49,37 @@ class PlainRecorder:
 
 
 class CudaRecorder:
-    """CUDA graphs, whose memory all lies in one pool. Never run yet: there was no GPU."""
+    """CUDA graphs, whose memory all lies in one pool. Never run yet: there was no GPU.
+
+    They share a pool, so a replay may overwrite what another has left, its result too.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._pool = torch.cuda.graph_pool_handle()
+        # One for all recordings: torch has 32 streams a device and hands them out in turn, so one
+        # for each would sooner or later be the encoders'.
+        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, compute: Compute, step: Step) -> Replay:
-        aside = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
-        aside.wait_stream(torch.cuda.current_stream(self._device))
-        with torch.cuda.stream(aside):
-            compute(step)  # compiles kernels and makes workspaces, which cannot be captured
-        torch.cuda.current_stream(self._device).wait_stream(aside)
+        before = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(before)
+        with torch.cuda.stream(self._stream):
+            # Compiles kernels, and makes cuBLAS' workspace of this stream, which cannot be
+            # captured. What it raises is the step's own fault.
+            compute(step)
+        before.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
-        # Of this thread alone: encoders may allocate in theirs meanwhile.
-        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-            out = compute(step)
+        try:
+            # Of this thread alone: encoders may allocate in theirs meanwhile.
+            with torch.cuda.graph(
+                graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
+            ):
+                out = compute(step)
+        except RuntimeError as error:
+            # A capture that is broken off leaves its stream the current one.
+            torch.cuda.set_stream(before)
+            raise RecordingFailed(f"{type(error).__name__}: {error}") from error
 
         def replay() -> Tensor:
             graph.replay()
@@ -93,10 +115,15 @@ def blocks_for(count: int) -> int:
 
 
 class RecordedSteps:
-    """Recordings by size, at most `MOST_RECORDINGS`; the one not used for longest is dropped."""
+    """Recordings by size, at most `MOST_RECORDINGS`; the one not used for longest is dropped.
+
+    After a recording that failed no other is tried: `failure` says why, and steps of new sizes are
+    launched kernel by kernel, which is slower and right.
+    """
 
     def __init__(self, recorder: Recorder, compute: Compute, device: torch.device) -> None:
         self._recorder, self._compute, self._device = recorder, compute, device
+        self.failure: str | None = None
         self._made: OrderedDict[tuple[int, int], tuple[StepBuffer, Replay]] = OrderedDict()
 
     @property
@@ -116,7 +143,7 @@ class RecordedSteps:
         if made is None:
             buffer = StepBuffer(padded, self._device)
             buffer.load(padded)  # recording computes it too, so its numbers have to make sense
-            made = buffer, self._recorder.record(self._compute, buffer.step)
+            made = buffer, self._record(buffer.step)
             self._made[size] = made
             if len(self._made) > MOST_RECORDINGS:
                 self._made.popitem(last=False)
@@ -124,3 +151,11 @@ class RecordedSteps:
         buffer, replay = made
         buffer.load(padded)
         return replay()[: len(step.contexts)]
+
+    def _record(self, step: Step) -> Replay:
+        try:
+            return self._recorder.record(self._compute, step)
+        except RecordingFailed as error:
+            log.warning("decode steps are launched kernel by kernel from now on: %s", error)
+            self.failure, self._recorder = str(error), PlainRecorder()
+            return self._recorder.record(self._compute, step)

@@ -7,8 +7,6 @@ whoever is prefilled beside it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,10 +15,8 @@ import torch
 from torch import Tensor
 
 from headstart.engine.decoder.decoder import Batch
+from headstart.engine.device.transfer import Array, Mirror, parts, room_bytes
 
-Array = npt.NDArray[np.int64] | npt.NDArray[np.int32]
-
-ALIGNED_BYTES = 16  # a kernel that is compiled for aligned addresses is compiled once
 NO_SLOT = -1
 
 
@@ -146,7 +142,7 @@ class HostStep:
     @property
     def nbytes(self) -> int:
         """Room for all arrays, each aligned."""
-        return sum(_aligned(array.nbytes) for array in self.arrays().values())
+        return room_bytes(self.arrays())
 
 
 class StepBuffer:
@@ -154,24 +150,18 @@ class StepBuffer:
     device, each in one piece. `step` lies in it."""
 
     def __init__(self, like: HostStep, device: torch.device) -> None:
-        size = like.nbytes
-        self._host = torch.empty(size, dtype=torch.uint8, pin_memory=device.type == "cuda")
-        self._device = torch.empty(size, dtype=torch.uint8, device=device)
-        on_host = _parts(self._host, like.arrays())
-        self._host_parts = {name: part.numpy() for name, part in on_host.items()}
-        self.step = step_in(self._device, like)
+        self._mirror = Mirror(like.arrays(), device)
+        self.step = step_in(self._mirror.memory, like)
 
     def load(self, step: HostStep) -> Step:
-        """Enqueue the copy of a step. The one before must have ended."""
-        for name, array in step.arrays().items():
-            self._host_parts[name][...] = array
-        self._device.copy_(self._host, non_blocking=True)
+        """Enqueue the copy of a step."""
+        self._mirror.load(step.arrays())
         return self.step
 
 
 def step_in(memory: Tensor, like: HostStep) -> Step:
     """A step of the sizes of `like` in uint8 `memory` [like.nbytes]."""
-    on = _parts(memory, like.arrays())
+    on = parts(memory, like.arrays())
     decoding, rows = like.decoding, len(like.tokens)
     groups = []
     if decoding:
@@ -195,18 +185,3 @@ def step_in(memory: Tensor, like: HostStep) -> Step:
             )
         )
     return Step(on["tokens"], on["positions"], on["slots"], on["wanted"], tuple(groups))
-
-
-def _parts(memory: Tensor, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
-    """Views of uint8 `memory`, one for each array, of its type and shape."""
-    parts, at = {}, 0
-    for name, array in arrays.items():
-        dtype = torch.int64 if array.dtype == np.int64 else torch.int32
-        size = math.prod(array.shape) * dtype.itemsize
-        parts[name] = memory[at : at + size].view(dtype).view(array.shape)
-        at += _aligned(size)
-    return parts
-
-
-def _aligned(size_bytes: int) -> int:
-    return -(-size_bytes // ALIGNED_BYTES) * ALIGNED_BYTES

@@ -20,7 +20,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import device_of, on_gpu_of
+from headstart.engine.device.choice import device_of, on_gpu_of, step_sampler_of
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer, Thinning, View
@@ -234,11 +234,13 @@ def _parts(
     admission = admission_over(model.cache, model.pool, config)
     end = next(iter(model.chat.user_close), None)
     scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
-    marks = model.tokenizer.mark_tokens()
+    marks, sampler = model.tokenizer.mark_tokens(), step_sampler_of(model.decoder)
     return EngineParts(
         services=services,
         pool=model.pool,
-        backend=LocalBackend(model.runner, scheduler, admission, end, time.monotonic_ns, marks),
+        backend=LocalBackend(
+            model.runner, scheduler, admission, end, time.monotonic_ns, marks, sampler
+        ),
         admission=admission,
         new_stream=model.new_stream,
         clock=time.monotonic_ns,

@@ -22,7 +22,7 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.projection import calibrate, int8_projections
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import device_of, place_of
+from headstart.engine.device.choice import device_of, place_of, step_sampler_of
 from headstart.engine.encoders.client import EncoderClient
 from headstart.engine.encoders.elsewhere import VisionElsewhere
 from headstart.engine.encoders.messages import identity_of
@@ -252,11 +252,11 @@ def _parts(
     admission = admission_over(cache, pool, config)
     scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
     end = next(iter(words.chat.user_close), None)
-    marks = words.tokenizer.mark_tokens()
+    marks, sampler = words.tokenizer.mark_tokens(), step_sampler_of(model.decoder)
     return EngineParts(
         services=services,
         pool=pool,
-        backend=LocalBackend(runner, scheduler, admission, end, time.monotonic_ns, marks),
+        backend=LocalBackend(runner, scheduler, admission, end, time.monotonic_ns, marks, sampler),
         admission=admission,
         new_stream=lambda name: Stream(
             name, pool, vocab_size, context_tokens, model.new_positions(), reach

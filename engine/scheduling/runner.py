@@ -23,7 +23,7 @@ from headstart.engine.scheduling.scheduler import Plan, Work
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of a step.
+    """The result of a step: rows of logits where the decoder is, until the next step.
 
     `logits`: fp32 [vocab_size] behind the last token of each stream whose work wanted them.
     `probed`: fp32 [vocab_size] at a stream's probe index; `before`: at the index before it, where

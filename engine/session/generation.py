@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
-from torch import Tensor
-
 from headstart.engine import api
 from headstart.engine.api import FinishReason, Sampling, Span, Tool, ToolChoice
 from headstart.engine.chat.accounting import count_kinds, named_counts
@@ -64,15 +61,12 @@ class ToolCalling:
         tokens, self.forced = self.forced, ()
         return tokens
 
-    def choose(self, sampler: Sampler, logits: Tensor, said: Sequence[int]) -> tuple[int, ...]:
-        """The next tokens after `said`: one, or all of a forced beginning."""
-        if self.forced:
-            return self.take_forced()
-        if self.banned and not said:
-            logits = logits.clone()
-            logits[list(self.banned)] = -torch.inf
+    def limits(self, said: Sequence[int]) -> tuple[Sequence[int], frozenset[int]]:
+        """For the token behind `said`, where none is forced: the context of the repetition penalty,
+        and the tokens that it must not be."""
         # JSON repeats tokens by nature: no repetition penalty inside a call.
-        return (sampler.sample(logits, () if self.reader.in_call else said),)
+        context = () if self.reader.in_call else said
+        return context, frozenset() if said else self.banned
 
 
 @dataclass(slots=True)

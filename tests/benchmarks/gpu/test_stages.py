@@ -117,6 +117,7 @@ def test_sigterm_leaves_what_is_known(modules: Path) -> None:
     assert not whole["complete"]
 
 
+@pytest.mark.triton
 def test_kernels_need_none_of_the_other_modules() -> None:
     """The command itself does without what stages of models import: theirs are what fails."""
     blocked = [name for name in command.NEEDS if name not in ("torch", "triton", "numpy")]

@@ -62,18 +62,23 @@ def test_settings_name_a_device_or_are_refused() -> None:
 
 
 def test_a_place_is_made_only_where_one_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU's own decoder has none; a GPU's computes in bf16; a CPU's backend does not go with
-    it."""
+    """The CPU's own decoder has none; a CPU's backend does not go with a GPU's."""
     assert place_of(EngineConfig()) is None
     on_cpu = place_of(EngineConfig(backend="device"))
     assert on_cpu is not None
     assert (on_cpu.device.type, on_cpu.is_gpu) == ("cpu", False)
     monkeypatch.setattr(Found, "here", lambda: WHOLE)
+    with pytest.raises(BadSettings, match="backend must be auto with device cuda"):
+        place_of(EngineConfig(device="cuda", backend="native"))
+
+
+@pytest.mark.triton
+def test_a_gpu_computes_in_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Triton kernels, which are imported for it."""
+    monkeypatch.setattr(Found, "here", lambda: WHOLE)
     on_gpu = place_of(EngineConfig(device="cuda"))
     assert on_gpu is not None
     assert (str(on_gpu.device), on_gpu.dtype) == ("cuda:0", torch.bfloat16)
-    with pytest.raises(BadSettings, match="backend must be auto with device cuda"):
-        place_of(EngineConfig(device="cuda", backend="native"))
 
 
 def test_the_cpu_is_taken_without_a_look_at_gpus(monkeypatch: pytest.MonkeyPatch) -> None:

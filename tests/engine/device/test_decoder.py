@@ -12,8 +12,12 @@ import torch
 from hypothesis import given, settings
 
 from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.decoder.sampling import HostSampler
+from headstart.engine.device.choice import step_sampler_of
 from headstart.engine.device.decoder import DeviceDecoder, OnDevice
 from headstart.engine.device.place import Place, on_cpu
+from headstart.engine.device.sampling import DeviceSampler
+from headstart.engine.errors import NoDevice
 from headstart.engine.models.families import Loading, load
 from headstart.engine.models.perception.interface import TailPolicy
 from headstart.engine.process.load import LoadedModel
@@ -116,7 +120,7 @@ def test_recording_ahead_changes_nothing(
     waits: list[Place] = []
     monkeypatch.setattr(Place, "wait", lambda place: waits.append(place))
     assert model.decoder.prepare(model.cache, streams=5, tokens=40) == 8
-    assert len(waits) == 8  # each step's memory on the host is written to again
+    assert len(waits) == 1
     sizes = model.decoder._steps(model.cache).sizes  # type: ignore[arg-type]
     assert {(s, b) for s in (1, 2, 4, 8) for b in (8, 32)} <= set(sizes)
     after = [pools.k for pools in model.cache.pools]  # type: ignore[attr-defined]
@@ -125,6 +129,27 @@ def test_recording_ahead_changes_nothing(
     logits = finish(model, stream, token_budget=7)
     assert (logits - logits_at_once(model, stream.tokens)).abs().max() < 1e-3
     stream.close()
+
+
+def test_no_room_for_a_step_is_named_at_the_start(
+    model: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator reads which setting takes the memory."""
+    assert isinstance(model.decoder, DeviceDecoder)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("there is no room")
+
+    decoder = DeviceDecoder(model.spec, model.decoder.weights, model.decoder.place)
+    monkeypatch.setattr(decoder, "_compute", full)
+    with pytest.raises(NoDevice, match="kv_pool_mib"):
+        decoder.prepare(model.cache, streams=2, tokens=8)
+
+
+def test_logits_are_sampled_where_they_lie(model: LoadedModel) -> None:
+    """The engine's backend gets the sampler of its decoder's place."""
+    assert isinstance(step_sampler_of(model.decoder), DeviceSampler)
+    assert isinstance(step_sampler_of(None), HostSampler)
 
 
 def test_a_soft_token_is_its_embedding(model: LoadedModel) -> None:

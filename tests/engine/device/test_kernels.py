@@ -11,13 +11,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.checkpoints.gguf import GgufFile
@@ -30,11 +31,10 @@ from headstart.engine.device.storage import DeviceKvCache
 from headstart.engine.device.weights import GgufSource, load
 from headstart.kernels.gpu.launch import Launch
 from headstart.kernels.native import ROOT
+from tests.engine.device.fake_gpu import GPU, Waits
 from tests.engine.device.interpret import BOUNDS
 from tests.engine.device.test_step import batch
 from tests.engine.tiny_gguf import QWEN2, write_tiny_gguf
-
-GPU = torch.device("cuda:0")
 
 
 @pytest.mark.parametrize("kind", BOUNDS)
@@ -133,6 +133,15 @@ def test_a_step_stays_on_the_gpu(
     assert launched.kernels.count("_rope_write") == spec.layers * 2
 
 
+def test_a_step_may_want_no_logits(
+    mixed: Batch, launched: Launched, on_a_gpu: DeviceDecoder
+) -> None:
+    """While people speak, most steps only prefill: no row goes through the head."""
+    host = replace(HostStep.of(mixed), wanted=np.zeros(0, np.int64))
+    logits = compute(on_a_gpu, cache_for(on_a_gpu.spec, "fp32"), host)
+    assert logits.shape == (0, on_a_gpu.spec.vocab_size)
+
+
 def test_k_and_v_of_fp32_are_bf16_on_a_gpu(on_a_gpu: DeviceDecoder) -> None:
     """Half the bytes: it is what they were computed in."""
     cache = cache_for(on_a_gpu.spec, "fp32")
@@ -181,25 +190,12 @@ def test_a_step_runs_on_its_own_gpu(
     assert (seen, current) == (["cuda:1"], ["cuda:0"])
 
 
-class _Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Raises where an operation would wait for a GPU: its number goes to the host."""
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        out = function(*args, **(kwargs or {}))
-        came = [part for part in args if isinstance(part, torch.Tensor)]
-        to_host = isinstance(out, torch.Tensor) and out.device.type == "cpu"
-        assert not (to_host and any(part.device.type == "cuda" for part in came)), function
-        return out
-
-
 def test_a_step_waits_for_nothing(
     decoding: HostStep, launched: Launched, on_a_gpu: DeviceDecoder
 ) -> None:
     """Nothing goes to the host between embedding and logits: so it can be captured in a graph."""
     cache = cache_for(on_a_gpu.spec, "int8")
-    waits = _Waits()  # type: ignore[no-untyped-call]
+    waits = Waits()  # type: ignore[no-untyped-call]
     with waits:
         compute(on_a_gpu, cache, decoding)
     with waits, pytest.raises(AssertionError):

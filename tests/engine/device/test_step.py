@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +17,17 @@ from headstart.engine.device.recorded import (
     MOST_RECORDINGS,
     MOST_STREAMS,
     Compute,
+    CudaRecorder,
     PlainRecorder,
     RecordedSteps,
+    RecordingFailed,
     Replay,
     blocks_for,
     sizes_up_to,
     streams_for,
 )
 from headstart.engine.device.step import NO_SLOT, HostStep, Step, StepBuffer
+from headstart.engine.device.transfer import Mirror
 
 CPU = torch.device("cpu")
 
@@ -187,3 +194,164 @@ def test_an_idle_step_has_the_sizes_of_a_filled_up_one(axes: int) -> None:
         assert (name, mine.shape, mine.dtype) == (other, theirs.shape, theirs.dtype)
     assert idle.only_decodes
     assert set(idle.slots.tolist()) == {NO_SLOT}
+
+
+class _Failing(PlainRecorder):
+    """Records one size, and then no more."""
+
+    def __init__(self) -> None:
+        self.tried = 0
+
+    def record(self, compute: Compute, step: Step) -> Replay:
+        self.tried += 1
+        if self.tried > 1:
+            raise RecordingFailed("an operation cannot be captured")
+        return super().record(compute, step)
+
+
+def test_what_cannot_be_recorded_is_launched_kernel_by_kernel(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One warning, the right numbers, and no further attempt; what was recorded is still used."""
+    recorder = _Failing()
+    steps = RecordedSteps(recorder, lambda step: step.tokens[:, None].clone(), CPU)
+    with caplog.at_level(logging.WARNING):
+        for count in (1, 2, 4, 2, 1):
+            host = HostStep.of(batch([1] * count))
+            assert steps.run(host)[:, 0].tolist() == [100 + i for i in range(count)]
+    assert recorder.tried == 2
+    assert len(caplog.records) == 1
+    assert steps.failure == "an operation cannot be captured"
+    assert len(steps.sizes) == 3
+
+
+class _Cuda:
+    """Stands for `torch.cuda`: which stream is current, and what was done on which."""
+
+    def __init__(self) -> None:
+        self.current = "default"
+        self.done: list[tuple[str, str]] = []
+        self.made = 0
+        self.fails = False
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("current_stream", "set_stream", "stream", "graph", "Stream"):
+            monkeypatch.setattr(torch.cuda, name, getattr(self, name))
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: self)
+
+    def current_stream(self, device: object) -> Any:
+        return _Stream(self, self.current)
+
+    def set_stream(self, stream: _Stream) -> None:
+        self.current = stream.name
+
+    def Stream(self, device: object) -> _Stream:  # noqa: N802
+        self.made += 1
+        return _Stream(self, f"own {self.made}")
+
+    @contextlib.contextmanager
+    def stream(self, stream: _Stream) -> Iterator[None]:
+        before, self.current = self.current, stream.name
+        yield
+        self.current = before
+
+    @contextlib.contextmanager
+    def graph(self, graph: object, pool: str, stream: _Stream, **_: str) -> Iterator[None]:
+        """Like torch's: a capture that is broken off leaves its stream the current one."""
+        before, self.current = self.current, stream.name
+        self.done.append(("capture", self.current))
+        yield
+        if self.fails:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        self.current = before
+
+    def replay(self) -> None:
+        self.done.append(("replay", self.current))
+
+
+class _Stream:
+    def __init__(self, cuda: _Cuda, name: str) -> None:
+        self._cuda, self.name = cuda, name
+
+    def wait_stream(self, other: _Stream) -> None:
+        self._cuda.done.append((f"{self.name} waits", other.name))
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> _Cuda:
+    made = _Cuda()
+    made.patch(monkeypatch)
+    return made
+
+
+def test_a_step_is_captured_on_the_stream_that_it_was_tried_on(cuda: _Cuda) -> None:
+    """What a stream makes for itself, such as cuBLAS' workspace, is there before the capture. One
+    stream serves all recordings, and a replay is on the current one."""
+    recorder, host = CudaRecorder(CPU), HostStep.of(batch([1]))
+    step = StepBuffer(host, CPU).load(host)
+
+    def compute(step: Step) -> torch.Tensor:
+        cuda.done.append(("compute", cuda.current))
+        return step.tokens
+
+    once = [
+        ("own 1 waits", "default"),
+        ("compute", "own 1"),
+        ("default waits", "own 1"),
+        ("capture", "own 1"),
+        ("compute", "own 1"),
+    ]
+    for _ in range(2):
+        replay = recorder.record(compute, step)
+        assert cuda.done == once
+        cuda.done.clear()
+    assert replay() is step.tokens
+    assert cuda.done == [("replay", "default")]
+    assert cuda.made == 1
+
+
+def test_a_capture_that_breaks_off_leaves_the_current_stream(cuda: _Cuda) -> None:
+    """Otherwise every later step would run on the captures' stream."""
+    cuda.fails = True
+    recorder, host = CudaRecorder(CPU), HostStep.of(batch([1]))
+    step = StepBuffer(host, CPU).load(host)
+    with pytest.raises(RecordingFailed, match="not permitted"):
+        recorder.record(lambda step: step.tokens, step)
+    assert cuda.current == "default"
+
+
+def test_a_step_that_fails_by_itself_is_no_failed_recording(cuda: _Cuda) -> None:
+    """A fault of a kernel must not be hidden by launching it again."""
+    recorder, host = CudaRecorder(CPU), HostStep.of(batch([1]))
+
+    def compute(step: Step) -> torch.Tensor:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    with pytest.raises(RuntimeError, match="illegal") as caught:
+        recorder.record(compute, StepBuffer(host, CPU).load(host))
+    assert not isinstance(caught.value, RecordingFailed)
+
+
+def test_memory_is_not_written_to_before_its_copy_was_carried_out() -> None:
+    """The host's half of a buffer is free again when the device has read it, not before."""
+    arrays = {"a": np.arange(3), "b": np.ones((2, 1)), "c": np.zeros(0, np.int32)}
+
+    class Fence:
+        waits = 0
+
+        def record(self) -> None:
+            self.copied = mirror._host.clone()
+
+        def wait(self) -> None:
+            Fence.waits += 1
+            if Fence.waits > 1:
+                assert torch.equal(mirror._host, self.copied)
+
+    mirror = Mirror(arrays, CPU, Fence())
+    for number in range(3):
+        given = {name: array + number for name, array in arrays.items()}
+        on = mirror.load(given)
+        assert Fence.waits == number + 1
+        for name, array in given.items():
+            assert torch.equal(on[name], torch.from_numpy(array))
