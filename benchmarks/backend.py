@@ -36,7 +36,8 @@ from headstart.benchmarks.behind_server import (
 )
 from headstart.benchmarks.in_process import speech_of
 from headstart.engine import api
-from headstart.engine.asr.chosen import find_recognizer, load_recognizer
+from headstart.engine.asr.chosen import load_recognizer
+from headstart.engine.asr.named import find_recognizer
 from headstart.engine.backends.llm_server.totals import Kind, Totals
 
 CONTEXTS_S = (5.0, 15.0, 60.0)

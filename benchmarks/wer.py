@@ -45,9 +45,10 @@ from typing import Any
 from headstart.benchmarks import noise, report
 from headstart.benchmarks.listened import Chunk, Pause, Sound, Step, by_the_listener
 from headstart.benchmarks.recordings import load_f32
-from headstart.engine.asr.chosen import find_recognizer, load_recognizer
+from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.hypothesis import Word, plain
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ
+from headstart.engine.asr.named import find_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.engine.checkpoints.gguf import GgufFile
