@@ -331,7 +331,7 @@ async def _serve(
         decoders = assemble.DECODERS
         # Behind the voice, which like the engine needs a core: all are there before the engine is.
         later = tasks.own(
-            _start_behind(voice, decoders.start), "decoders", tasks.nothing_depends_on_it
+            start_behind(voice, decoders.start), "decoders", tasks.nothing_depends_on_it
         )
         gateway = assemble.make_gateway(settings, engines, voice, traces)
         gateway.descriptors = available
@@ -382,7 +382,7 @@ async def _serve(
         await asyncio.gather(*(child.stop() for child in children))
 
 
-async def _start_behind(voice: VoiceLink, start: Callable[[], None]) -> None:
+async def start_behind(voice: VoiceLink, start: Callable[[], None]) -> None:
     """Call `start` once the voice is loaded, or known not to be there, or takes long: it may be
     fetched first."""
     with contextlib.suppress(TimeoutError):
