@@ -1,7 +1,8 @@
 """From `python -m headstart.engine` to a running engine, and its socket to the gateway.
 
 `assemble` builds an engine from packaged weights, `model_directory` builds one from a model's
-directory, `llm_server` one whose decoder is an LLM server. `load` reads a GGUF decoder,
+directory, `llm_server` one whose decoder is an LLM server. `load` reads a GGUF decoder (its `header`
+before torch is there),
 `packed_weights` and `packed_ears` keep what is packed for later starts, `picture_reader` loads what
 reads in pictures, `encoder_process` is a process that encodes the pictures of others, `warm_up`
 runs a model once, `torch_import` imports torch in less time, `start_clock` times the start,
