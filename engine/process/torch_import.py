@@ -22,7 +22,7 @@ from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 RELEASE = "2.14.1"
 """Of torch, as in pyproject.toml."""
@@ -132,13 +132,14 @@ def import_torch() -> bool:
     finder = _Finder()
     # A new list each time: other threads may be looking through the old one.
     sys.meta_path = [finder, *sys.meta_path]
-    hidden = sys.modules.setdefault(NOT_ON_CPUS, None)  # type: ignore[call-overload]
+    modules = cast(dict[str, object], sys.modules)
+    hidden = modules.setdefault(NOT_ON_CPUS, None)  # which says that there is none
     try:
         torch = importlib.import_module("torch")
     finally:
         sys.meta_path = [other for other in sys.meta_path if other is not finder]
         if hidden is None:
-            del sys.modules[NOT_ON_CPUS]
+            del modules[NOT_ON_CPUS]
     # The one thing that their import does to the rest: without it there are no random generators.
     meta = importlib.import_module("torch._custom_class_base").CustomClassBaseMeta
     torch._C._set_generator_metaclass(meta)

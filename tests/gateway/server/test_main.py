@@ -359,5 +359,9 @@ async def test_picture_decoders_do_not_wait_long(monkeypatch: pytest.MonkeyPatch
     """A voice may be fetched first, for minutes."""
     monkeypatch.setattr(main, "VOICE_WAIT_S", 0.0)
     started: list[bool] = []
-    await start_behind(VoiceLink(pytest.fail), lambda: started.append(True))
+
+    async def argv() -> list[str]:
+        raise AssertionError
+
+    await start_behind(VoiceLink(argv), lambda: started.append(True))
     assert started
