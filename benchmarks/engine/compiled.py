@@ -25,7 +25,7 @@ from torch import Tensor
 
 from headstart.benchmarks import report
 from headstart.benchmarks.engine.encoders import SIDE_PX, SIZES
-from headstart.engine.asr.chosen import find_recognizer
+from headstart.engine.asr.named import find_recognizer
 from headstart.engine.asr.whisper.checkpoint import load_checkpoint
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.parts import NOT_VISION, PartTensors

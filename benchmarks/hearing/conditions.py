@@ -42,9 +42,10 @@ from headstart.benchmarks.inputs.condition_sounds import (
 )
 from headstart.benchmarks.inputs.recordings import CLIPS, load_s16
 from headstart.benchmarks.inputs.spoken import QUESTIONS, SENTENCES, spoken
-from headstart.engine.asr.chosen import find_recognizer, load_recognizer
+from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.languages import ENGLISH_CODE
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ
+from headstart.engine.asr.named import find_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.gateway.audio.clock import CLIENT_RATE_HZ
 from headstart.gateway.audio.resample import StreamResampler

@@ -46,9 +46,10 @@ from headstart.benchmarks import report
 from headstart.benchmarks.hearing.false_words import false_words_per_min
 from headstart.benchmarks.hearing.listened import Chunk, Pause, Sound, Step, by_the_listener
 from headstart.benchmarks.inputs.recordings import load_f32, read_list
-from headstart.engine.asr.chosen import find_recognizer, load_recognizer
+from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.hypothesis import Word, plain
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ
+from headstart.engine.asr.named import find_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.engine.checkpoints.gguf import GgufFile

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from headstart.benchmarks.inputs.recordings import load_s16
 from headstart.engine.weights import ensure
 from headstart.gateway.tts.espeak import Espeak
+from headstart.gateway.tts.kept_halves import session
 from headstart.gateway.tts.synthesiser import RATE_HZ, VoiceUnavailable
 from headstart.gateway.tts.vits import Vits, read_vits
 
@@ -79,10 +80,10 @@ def _level(sound: Samples) -> Samples:
 def _joe() -> Say:
     """The same sound for the same line, whatever was said before."""
     model = read_vits(ensure("joe"), seed=1.0)
-    decoder = model.session(model.decoder)
+    decoder = session(model.decoder)
 
     def say(line: Line) -> Samples:
-        voice = Vits("joe", model.session(model.encoder), decoder, model.config)
+        voice = Vits("joe", session(model.encoder), decoder, model.config)
         spoken = voice.pronounce(line.phonemes, 1.0) if line.phonemes else voice.speak(line.text, 1)
         return _level(np.concatenate(list(spoken)))
 

@@ -37,7 +37,8 @@ from headstart.benchmarks.llm_servers.behind_server import (
     without_warm_ups,
 )
 from headstart.engine import api
-from headstart.engine.asr.chosen import find_recognizer, load_recognizer
+from headstart.engine.asr.chosen import load_recognizer
+from headstart.engine.asr.named import find_recognizer
 from headstart.engine.backends.llm_server.totals import Kind, Totals
 
 CONTEXTS_S = (5.0, 15.0, 60.0)

@@ -39,13 +39,13 @@ from typing import Any
 import zmq
 import zmq.auth
 from zmq.utils import z85
-from zmq.utils.monitor import recv_monitor_message
 
 OWN, GATEWAY, ENGINES, ENCODER = "own", "gateway", "engines", "encoder"
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 """Names of engines and gateways: they are parts of file names, tokens, labels and URLs."""
 LOOPBACK_NAMES = ("localhost",)
 REFUSED_RETRY_S = 1.0
+_EVENT = struct.Struct("=hi")
 
 log = logging.getLogger("headstart.engine")
 
@@ -213,7 +213,9 @@ class Handshakes:
 
     def read(self) -> bool:
         """Read one event: whether a gateway has completed a handshake."""
-        if recv_monitor_message(self.monitor)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+        # As `zmq.utils.monitor` reads it, which imports asyncio: event and value, then an address.
+        (event, _), _ = _EVENT.unpack(self.monitor.recv()), self.monitor.recv()
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._told = False
             return True
         if not self._told:

@@ -10,26 +10,15 @@ from pathlib import Path
 
 from headstart.engine.asr.choice import Demand, choose
 from headstart.engine.asr.chunk_timing import ChunkTimer
-from headstart.engine.asr.errors import BadRecognizer, NoSuchRecognizer
+from headstart.engine.asr.errors import BadRecognizer
 from headstart.engine.asr.languages import ENGLISH_CODE
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
 from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.errors import BadWeights
-from headstart.engine.weights import (
-    Progress,
-    Weight,
-    WeightsMissing,
-    ensure,
-    known_recognizers,
-    locate,
-    whispers,
-)
+from headstart.engine.weights import Weight, WeightsMissing, locate, whispers
 
 log = logging.getLogger("headstart.engine")
-
-AUTO = "auto"
-"""In place of a name: the largest fetched Whisper that this machine has time for."""
 
 
 @dataclass(frozen=True)
@@ -39,19 +28,6 @@ class ChosenRecognizer:
     recognizer: WhisperRecognizer
     directory: Path
     reason: str = ""
-
-
-def find_recognizer(name: str, progress: Progress | None = None) -> Path:
-    """The folder that `name` stands for; weights of that name are fetched if need be.
-
-    Raises `NoSuchRecognizer`, or `FetchFailed`.
-    """
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        return folder.resolve()
-    if name not in known_recognizers():
-        raise NoSuchRecognizer(name, known_recognizers())
-    return ensure(name, progress)
 
 
 def candidates(own: Path, language: str) -> tuple[Path, ...]:

@@ -23,6 +23,8 @@ def key_scale(weight: Tensor, bias: Tensor | None, norm: Tensor, kv_heads: int) 
     `norm` [hidden]: the norm in front of it. Two channels that RoPE rotates into each other share
     one scale, from the size of both.
     """
+    if weight.is_meta:  # sizes are counted; torch imports its compiler to find that of a norm
+        return torch.empty(kv_heads, len(weight) // kv_heads, device="meta")
     spread = DEVIATIONS * (weight.float() * norm.float()).norm(dim=1)
     size = torch.zeros_like(spread) if bias is None else bias.float()
     first, second = torch.stack((size, spread)).reshape(2, kv_heads, 2, -1).unbind(dim=2)

@@ -25,6 +25,7 @@ from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer, Thinning, View
 from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.header import Header
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
@@ -120,8 +121,10 @@ def assemble(
     emit: Emit,
     report: Report,
     clock: StartClock | None = None,
+    header: Header | None = None,
 ) -> tuple[Engine, api.ModelInfo]:
-    """Load everything, in three threads, and run it once. `clock` gets the stages.
+    """Load everything, in three threads, and run it once. `clock` gets the stages; `header`: the
+    decoder's, if it has been read.
 
     Raises `BadWeights`, which names the file that is wrong, or another `EngineError`.
     """
@@ -141,7 +144,7 @@ def assemble(
             hearing.result()
         seeing = pool.submit(_eyes, paths, config, clock)
         report("language model", 0, 0)
-        model = load_model(paths.llm, config, report, paths.adapter, clock)
+        model = load_model(paths.llm, config, report, paths.adapter, clock, header)
         report("ears", 0, 0)
         chosen = hearing.result()
         report("eyes", 0, 0)

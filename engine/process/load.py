@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 from headstart.engine.chat.template import ChatFormat
 from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
-from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import Adapter
 from headstart.engine.decoder.decoder import Decoder, TextDecoder
@@ -19,14 +17,13 @@ from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.make_cache import make_cache
 from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.header import Header, Progress, read_header
 from headstart.engine.process.packed_weights import WeightSource, load_weights
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.weights import home
 from headstart.engine.weights.packed_store import PackedStore
 from headstart.kernels.native import default_backend
-
-Progress = Callable[[str, int, int], None]  # what is loading, done, total (0: unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,20 +52,17 @@ def load_model(
     progress: Progress | None = None,
     adapter: Path | None = None,
     clock: StartClock | None = None,
+    header: Header | None = None,
 ) -> LoadedModel:
     """Read and validate everything, weights last; `adapter`: a LoRA's folder; `clock` gets the
-    stages. Raises `BadWeights`, `UnsupportedModel` or `NoDevice`."""
+    stages; `header`: that of the file, if it has been read. Raises `BadWeights`, `UnsupportedModel`
+    or `NoDevice`."""
     place = place_of(config)
     report = progress or (lambda what, done, total: None)
     clock = clock or StartClock()
-    report("header", 0, 0)
-    with clock.stage("decoder header"):
-        file = GgufFile(path)
-        spec = DecoderSpec.from_gguf(file)
-    report("tokenizer", 0, 0)
-    with clock.stage("tokenizer"):
-        tokenizer = Tokenizer.from_gguf(file)
-        chat = ChatFormat.from_gguf(file, tokenizer)
+    if header is None:
+        header = read_header(path, report, clock)
+    file, spec = header.file, header.spec
     backend = default_backend() if config.backend == "auto" else config.backend
     lora = None if adapter is None else Adapter(adapter, spec)
     decoder: TextDecoder
@@ -90,4 +84,6 @@ def load_model(
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     cache, pool = make_cache(spec, config) if place is None else place.make_cache(spec, config)
     runner = Runner(decoder, cache, observes=config.kv_text_kept < 1)
-    return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)
+    return LoadedModel(
+        spec, decoder, header.tokenizer, header.chat, cache, pool, runner, context_tokens
+    )

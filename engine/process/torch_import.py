@@ -10,15 +10,19 @@ What may be left out differs between releases: only `RELEASE` is imported like t
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.metadata
+import importlib.util
+import os
 import sys
 import threading
 from collections.abc import Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 RELEASE = "2.14.1"
 """Of torch, as in pyproject.toml."""
@@ -34,13 +38,19 @@ LATER = (
     "torch.nn.quantized",
     "torch.quantization",
     "torch.utils.data",
+    "torchgen.model",
+    "unittest.mock",  # and asyncio with it
 )
 """Modules that run when something of them is asked for."""
+
+NOT_ON_CPUS = "cuda.bindings"
+"""What torch does without if it is not installed: CUDA's functions, for those who record graphs."""
 
 _ITS_OWN = ("__all__", "__version__")
 """Names with underscores that only those ask for who want this module."""
 
 _running = threading.RLock()
+_loading: threading.Thread | None = None
 
 
 class _Later(ModuleType):
@@ -93,19 +103,43 @@ class _Finder:
         return spec
 
 
+def load_libraries() -> None:
+    """Begin to load torch's libraries in a thread, which is a third of its import. The interpreter
+    is free meanwhile for what loads no library itself: they are loaded one at a time. What cannot
+    be loaded like this, `import_torch` will say."""
+    global _loading
+    found = importlib.util.find_spec("torch")
+    if sys.platform != "linux" or "torch" in sys.modules or found is None or found.origin is None:
+        return
+    # With its dependencies all but the one that calls Python, for which the lock would be needed.
+    path = Path(found.origin).with_name("lib") / "libtorch.so"
+    # `ctypes.CDLL(path)` keeps the interpreter's lock, a function of a library does not.
+    load = ctypes.CDLL(None).dlopen
+    load.restype, load.argtypes = ctypes.c_void_p, (ctypes.c_char_p, ctypes.c_int)
+    arguments = os.fsencode(path), os.RTLD_NOW
+    _loading = threading.Thread(target=load, args=arguments, name="torch's libraries", daemon=True)
+    _loading.start()
+
+
 def import_torch() -> bool:
     """Import torch; whether it was done without `LATER`. To be called before anybody imports it,
     for another release or a second import is as usual."""
+    if _loading is not None:
+        _loading.join()
     if "torch" in sys.modules or importlib.metadata.version("torch") != RELEASE:
         importlib.import_module("torch")
         return False
     finder = _Finder()
     # A new list each time: other threads may be looking through the old one.
     sys.meta_path = [finder, *sys.meta_path]
+    modules = cast(dict[str, object], sys.modules)
+    hidden = modules.setdefault(NOT_ON_CPUS, None)  # which says that there is none
     try:
         torch = importlib.import_module("torch")
     finally:
         sys.meta_path = [other for other in sys.meta_path if other is not finder]
+        if hidden is None:
+            del modules[NOT_ON_CPUS]
     # The one thing that their import does to the rest: without it there are no random generators.
     meta = importlib.import_module("torch._custom_class_base").CustomClassBaseMeta
     torch._C._set_generator_metaclass(meta)

@@ -197,10 +197,12 @@ def load(path: Path, *, fold: bool = True) -> EfficientNetLite0:
     """
     state = _read(path)
     wanted = _tensor_names()
-    net = EfficientNetLite0()
+    with torch.device("meta"):  # without first values, which nobody reads
+        net = EfficientNetLite0()
     ours = net.state_dict()
     _check(path, state, wanted, ours)
-    net.load_state_dict({ours_name: state[name] for name, ours_name in wanted.items()})
+    found = {ours_name: state[name].contiguous() for name, ours_name in wanted.items()}
+    net.load_state_dict(found, assign=True)
     net.eval().requires_grad_(False)
     if fold:
         for module in list(net.modules()):

@@ -167,8 +167,7 @@ def build() -> Path:
     compiler = next((found for name in names if name and (found := shutil.which(name))), None)
     if compiler is None:
         raise FileNotFoundError(f"no C compiler found (looked for $CC, {', '.join(COMPILERS)})")
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    path = Path(base) / "headstart" / "gateway" / f"front-{_fingerprint(compiler)}.so"
+    path = cache_folder() / f"front-{_fingerprint(compiler)}.so"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as folder:
@@ -179,17 +178,23 @@ def build() -> Path:
     return path
 
 
+def cache_folder() -> Path:
+    """Where the gateway's processes keep what they make once per machine."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "headstart" / "gateway"
+
+
 def _fingerprint(compiler: str) -> str:
     version = subprocess.run(
         [compiler, "--version"], check=True, capture_output=True, timeout=COMPILE_TIMEOUT_S
     )
     digest = hashlib.sha256(SOURCE.read_bytes() + version.stdout)
-    digest.update(" ".join((*FLAGS, platform.machine(), _processor())).encode())
+    digest.update(" ".join((*FLAGS, platform.machine(), processor())).encode())
     return digest.hexdigest()[:20]
 
 
-def _processor() -> str:
-    """The CPU model, on which -march=native depends: machines may share a cache."""
+def processor() -> str:
+    """The CPU model, on which compiled code depends: machines may share a cache."""
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return platform.processor()

@@ -63,6 +63,8 @@ BACKLOG = 2048
 NOT_OURS = ("openai", "openai.types", "openai.types.responses")
 """Packages around the protocol's types that nobody here asks for: clients, other interfaces."""
 FOREVER_S = 3600.0
+VOICE_WAIT_S = 2.0
+"""The picture decoders start this long behind the gateway, or earlier."""
 GIVEN_UP: dict[type[BaseException], str] = {
     ChildKeepsDying: "it died several times before it was ready, and was given up",
     ChildRefused: "it refused its settings, and was given up",
@@ -305,6 +307,7 @@ async def _serve(
     )
     supervising = None
     recorder = decoders = None
+    later: asyncio.Task[None] | None = None
     voice = VoiceLink(functools.partial(choose, settings.voice))
     engines.start()
     if not private:
@@ -326,7 +329,10 @@ async def _serve(
         if traces is not None:
             traces.start()
         decoders = assemble.DECODERS
-        decoders.start()
+        # Behind the voice, which like the engine needs a core: all are there before the engine is.
+        later = tasks.own(
+            start_behind(voice, decoders.start), "decoders", tasks.nothing_depends_on_it
+        )
         gateway = assemble.make_gateway(settings, engines, voice, traces)
         gateway.descriptors = available
         announcer.tell_lost = gateway.engine_lost
@@ -366,12 +372,22 @@ async def _serve(
         engines.close()
         if traces is not None:
             await traces.close()
+        if later is not None:
+            later.cancel()
         if decoders is not None:
             await decoders.stop()
         await voice.stop()
         children = [m.child for m in engines.members.values() if m.child is not None]
         children += [announcer.encoder] if announcer.encoder is not None else []
         await asyncio.gather(*(child.stop() for child in children))
+
+
+async def start_behind(voice: VoiceLink, start: Callable[[], None]) -> None:
+    """Call `start` once the voice is loaded, or known not to be there, or takes long: it may be
+    fetched first."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(voice.tried.wait(), VOICE_WAIT_S)
+    start()
 
 
 def _stop_start_on_sigterm(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
@@ -491,6 +507,8 @@ async def _supervise(
 
 def import_rest() -> None:
     """Import what the gateway needs once it listens."""
+    # numpy's pool, here and in the voice, waits for work by spinning, and gets none.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Of openai's types it needs a third.
     import_alone("openai.types.realtime", NOT_OURS)
     importlib.import_module("headstart.gateway.server.assemble")

@@ -68,6 +68,8 @@ class VoiceLink:
 
     def __init__(self, argv: Argv, stalled_s: float = STALLED_S) -> None:
         self.status = VoiceStatus("off", reason="not started")
+        self.tried = asyncio.Event()
+        """Set once there is a voice, or was one, or is known to be none."""
         self._argv = argv
         self._stalled_s = stalled_s
         self._listeners: dict[str, VoiceListener] = {}
@@ -196,6 +198,8 @@ class VoiceLink:
 
     def _set(self, status: VoiceStatus) -> None:
         self.status = status
+        if status.state != "loading":
+            self.tried.set()
         for listener in list(self._listeners.values()):
             listener.voice_changed(status)
 

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from headstart.gateway.tts.kept_halves import KeptHalves
 from headstart.gateway.tts.synthesiser import Samples, ToWire, VoiceUnavailable
 
 Frames = npt.NDArray[np.float32]  # [1, channels, frames]
@@ -110,30 +111,26 @@ class VitsModel:
     decoder: bytes
     config: dict[str, Any]
 
-    def session(self, half: bytes) -> Any:
-        """An ONNX Runtime session on one thread."""
-        runtime = _import("onnxruntime")
-        options = runtime.SessionOptions()
-        options.intra_op_num_threads = 1  # the other core belongs to the engine
-        options.inter_op_num_threads = 1
-        return runtime.InferenceSession(half, options, ["CPUExecutionProvider"])
-
 
 def load_vits(name: str, folder: Path) -> Vits:
     """The voice whose `.onnx` and `.onnx.json` are in `folder`. Raises `VoiceUnavailable`."""
-    model = read_vits(folder)
-    return Vits(name, model.session(model.encoder), model.session(model.decoder), model.config)
+    weights, config = _files(folder)
+    try:
+        kept = KeptHalves(name, weights, Path(__file__))
+    except ImportError as error:
+        raise _not_installed(error) from error
+    halves = kept.load()
+    if halves is None:
+        model = read_vits(folder)
+        halves = kept.make((model.encoder, model.decoder))
+    return Vits(name, *halves, config)
 
 
 def read_vits(folder: Path, seed: float | None = None) -> VitsModel:
     """The model in `folder`. A voice draws noise for the lengths and sounds of its phonemes: with a
     `seed`, each session draws the same. Raises `VoiceUnavailable`."""
     onnx = _import("onnx")
-    try:
-        (weights,) = folder.glob("*.onnx")
-        config = json.loads(weights.with_name(weights.name + ".json").read_text())
-    except (OSError, ValueError) as error:
-        raise VoiceUnavailable(f"{folder} holds no voice: {error}") from error
+    weights, config = _files(folder)
     model = onnx.load(str(weights))
     consumers = [node.name for node in model.graph.node if CUT_TENSOR in node.input]
     if consumers != [CUT_CONSUMER]:
@@ -153,10 +150,23 @@ def read_vits(folder: Path, seed: float | None = None) -> VitsModel:
     return VitsModel(encoder, decoder, config)
 
 
+def _files(folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The voice's ONNX file, and its configuration. Raises `VoiceUnavailable`."""
+    try:
+        (weights,) = folder.glob("*.onnx")
+        return weights, json.loads(weights.with_name(weights.name + ".json").read_text())
+    except (OSError, ValueError) as error:
+        raise VoiceUnavailable(f"{folder} holds no voice: {error}") from error
+
+
 def _import(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise VoiceUnavailable(
-            f"the extra 'voice' is not installed ({error}); pip install 'headstart[voice]'"
-        ) from error
+        raise _not_installed(error) from error
+
+
+def _not_installed(error: ImportError) -> VoiceUnavailable:
+    return VoiceUnavailable(
+        f"the extra 'voice' is not installed ({error}); pip install 'headstart[voice]'"
+    )

@@ -87,7 +87,10 @@ def _filters(mels: int) -> list[list[float]]:
         hertz = Decimal(k) * SAMPLE_RATE_HZ / FFT_SAMPLES
         row = []
         for low, middle, high in zip(corners, corners[1:], corners[2:], strict=False):
+            if not low < hertz < high:  # nearly everywhere
+                row.append(0.0)
+                continue
             height = min((hertz - low) / (middle - low), (high - hertz) / (high - middle))
-            row.append(float(max(height, Decimal(0)) * 2 / (high - low)))
+            row.append(float(height * 2 / (high - low)))
         table.append(row)
     return table

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headstart.engine.api import Image
-from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
+from headstart.engine.asr.chosen import candidates
+from headstart.engine.asr.named import AUTO, find_recognizer
 from headstart.engine.interfaces import (
     EmbeddedRecognition,
     LiveFrameEncoder,

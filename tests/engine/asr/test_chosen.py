@@ -10,7 +10,7 @@ import pytest
 
 from headstart.engine.asr import chosen
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import candidates, find_recognizer, load_best, load_recognizer
+from headstart.engine.asr.chosen import candidates, load_best, load_recognizer
 from headstart.engine.asr.chunk_timing import ChunkTimer
 from headstart.engine.asr.errors import (
     BadRecognizer,
@@ -18,6 +18,7 @@ from headstart.engine.asr.errors import (
     NoSuchRecognizer,
     UnknownLanguage,
 )
+from headstart.engine.asr.named import find_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.weights import WeightsMissing, whispers
 from tests.engine.asr.whisper_dirs import SPECIALS, Kind, write_tokenizer, write_whisper

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import torch
 
 from headstart.engine.decoder.key_scale import key_scale
@@ -46,3 +49,16 @@ def test_int8_keys_are_several_times_as_exact() -> None:
     plain = decode(encode(keys, torch.int8)) - keys
     scaled = decode(encode(keys / scale, torch.int8)) * scale - keys
     assert scaled[:, small].std() < 0.1 * plain[:, small].std()
+
+
+def test_sizes_are_counted_without_the_compiler() -> None:
+    """On tensors without data it has its shape, and torch does not import a second's worth."""
+    code = (
+        "import sys, torch; from headstart.engine.decoder.key_scale import key_scale\n"
+        "empty = torch.empty(16, 8, device='meta')\n"
+        "print(*key_scale(empty, empty[:, 0], empty[0], 2).shape, 'torch._dynamo' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=240
+    )
+    assert run.stdout.split() == ["2", "8", "False"]

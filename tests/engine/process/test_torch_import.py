@@ -33,6 +33,56 @@ def test_the_entry_point_imports_no_torch() -> None:
     assert run("import headstart.engine.__main__, sys", "print('torch' in sys.modules)") == "False"
 
 
+def test_what_is_read_while_libraries_load_is_without_torch() -> None:
+    """Names, weights, header, tokenizer; and it imports no library of asyncio's size."""
+    told = run(
+        "import headstart.engine.__main__, headstart.engine.asr.named, headstart.engine.weights",
+        "import headstart.engine.process.header, sys",
+        "print([name for name in ('torch', 'asyncio') if name in sys.modules])",
+    )
+    assert told == "[]"
+
+
+def test_libraries_are_loaded_beside() -> None:
+    """The import finds them there, and Python has run meanwhile."""
+    told = run(
+        "torch_import.load_libraries()",
+        "loading = torch_import._loading",
+        "torch_import.import_torch()",
+        "import torch",
+        "print(loading is None or not loading.is_alive(), torch.ones(2).sum().item())",
+    )
+    assert told == "True 2.0"
+
+
+def test_a_torch_without_those_libraries_is_imported_as_usual(tmp_path: Path) -> None:
+    """What cannot be loaded beforehand costs nothing but the time."""
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("here = True\n")
+    told = run(
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})",
+        "torch_import.load_libraries()",
+        "torch_import._loading and torch_import._loading.join()",
+        "torch_import.RELEASE = '0.0'",
+        "print(torch_import.import_torch(), sys.modules['torch'].here)",
+    )
+    assert told == "False True"
+
+
+def test_cuda_bindings_are_not_imported_but_can_be() -> None:
+    """torch does without them, as if they were not installed."""
+    told = run(
+        "assert torch_import.import_torch()",
+        "import importlib.util, sys",
+        "print([name for name in sys.modules if name.startswith('cuda')])",
+        "import torch",
+        "print(torch.cuda._utils._HAS_CUDA_BINDINGS, torch.cuda.is_available() in (True, False))",
+        "installed = importlib.util.find_spec('cuda') is not None",
+        "print(installed == (importlib.util.find_spec('cuda.bindings') is not None))",
+    )
+    assert told.splitlines() == ["[]", "False True", "True"]
+
+
 def test_a_packaged_model_needs_nothing_of_what_is_left_out() -> None:
     """All of the engine's modules are imported, and none has asked for one of those."""
     told = run(

@@ -1,3 +1,4 @@
+import asyncio
 import contextlib
 import json
 import os
@@ -19,7 +20,9 @@ from headstart.engine import api
 from headstart.gateway.config import load
 from headstart.gateway.engines.local import engine_argv, engine_environment
 from headstart.gateway.errors import ConfigError, PortInUse
-from headstart.gateway.server.main import Announcer, bind, url_of
+from headstart.gateway.server import main
+from headstart.gateway.server.main import Announcer, bind, start_behind, url_of
+from headstart.gateway.tts.link import VoiceLink, VoiceOff
 
 WAIT_S = 60.0
 PROJECT = Path(__file__).parents[3]
@@ -329,3 +332,36 @@ def test_the_engine_is_started_before_the_rest_is_imported() -> None:
         [sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=60
     )
     assert found.stdout.strip() == "[]"
+
+
+async def test_picture_decoders_start_behind_the_voice() -> None:
+    """Not while it loads; also if there is to be none."""
+    asked, allowed = asyncio.Event(), asyncio.Event()
+    started: list[bool] = []
+
+    async def argv() -> list[str]:
+        asked.set()
+        await allowed.wait()
+        raise VoiceOff("none here")
+
+    voice = VoiceLink(argv)
+    voice.start()
+    waiting = asyncio.create_task(start_behind(voice, lambda: started.append(True)))
+    await asked.wait()
+    assert not started
+    allowed.set()
+    await waiting
+    assert started
+    await voice.stop()
+
+
+async def test_picture_decoders_do_not_wait_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A voice may be fetched first, for minutes."""
+    monkeypatch.setattr(main, "VOICE_WAIT_S", 0.0)
+    started: list[bool] = []
+
+    async def argv() -> list[str]:
+        raise AssertionError
+
+    await start_behind(VoiceLink(argv), lambda: started.append(True))
+    assert started

@@ -1,0 +1,133 @@
+"""gateway.tts.kept_halves: what was made once is loaded, and made again whenever it cannot be."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from headstart.engine.weights import ensure
+from headstart.gateway.tts.kept_halves import HALVES, KeptHalves, session
+from headstart.gateway.tts.vits import Vits, load_vits, read_vits
+
+
+def model(factor: float) -> bytes:
+    """An ONNX model that multiplies by `factor` twice, which an optimiser may make one."""
+    value = helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor])
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
+    nodes = [
+        helper.make_node("Mul", ["x", "factor"], ["once"]),
+        helper.make_node("Mul", ["once", "factor"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "twice", ends[:1], ends[1:], [value])
+    opset = helper.make_opsetid("", 17)
+    whole = helper.make_model(graph, opset_imports=[opset], ir_version=9)
+    return bytes(whole.SerializeToString())
+
+
+MODELS = (model(3.0), model(5.0))
+
+
+def results(halves: list[Any]) -> list[list[float]]:
+    feed = {"x": np.array([1.0, 2.0], np.float32)}
+    return [half.run(None, feed)[0].tolist() for half in halves]
+
+
+WANTED = [[9.0, 18.0], [25.0, 50.0]]
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A voice's file; the cache is in `tmp_path` too."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    path = tmp_path / "voice.onnx"
+    path.write_bytes(b"weights")
+    return path
+
+
+def kept(weights: Path) -> KeptHalves:
+    return KeptHalves("voice", weights, Path(__file__))
+
+
+def files(weights: Path) -> list[str]:
+    return sorted(p.name for p in (weights.parent / "cache" / "headstart" / "gateway").iterdir())
+
+
+def test_what_was_made_is_loaded(weights: Path) -> None:
+    """By another process too: only the files are there. Nothing else is left."""
+    assert kept(weights).load() is None
+    assert results(kept(weights).make(MODELS)) == WANTED
+    found = kept(weights).load()
+    assert found is not None
+    assert results(found) == WANTED
+    assert len(files(weights)) == len(HALVES)
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_a_damaged_file_is_made_again(
+    weights: Path, half: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is said in the log."""
+    kept(weights).make(MODELS)
+    (path,) = (weights.parent / "cache" / "headstart" / "gateway").glob(f"*-{half}.onnx")
+    path.write_bytes(path.read_bytes()[:-20])
+    with caplog.at_level(logging.WARNING):
+        assert kept(weights).load() is None
+    assert "made again" in caplog.text
+    kept(weights).make(MODELS)
+    assert kept(weights).load() is not None
+
+
+def test_other_weights_are_another_voice(weights: Path) -> None:
+    """The files of those before go when these are made."""
+    kept(weights).make(MODELS)
+    before = files(weights)
+    os.utime(weights, ns=(1, 1))
+    assert kept(weights).load() is None
+    assert results(kept(weights).make(MODELS)) == WANTED
+    assert len(files(weights)) == len(before)
+    assert not set(files(weights)) & set(before)
+
+
+def test_without_a_folder_it_is_made_each_time(
+    weights: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A cache that cannot be written to costs time only."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(weights))  # a file
+    with caplog.at_level(logging.WARNING):
+        assert results(kept(weights).make(MODELS)) == WANTED
+    assert kept(weights).load() is None
+    assert "at each start" in caplog.text
+
+
+@pytest.mark.weights
+def test_the_voice_has_the_same_sound(tmp_path: Path) -> None:
+    """Sample for sample, with the same noise drawn."""
+    voice = read_vits(ensure("joe"), seed=1.0)
+    said = []
+    for keep in (True, False):
+        paths = [tmp_path / half for half in HALVES]
+        models = (voice.encoder, voice.decoder)
+        if keep:
+            for half, path in zip(models, paths, strict=True):
+                session(half, path)
+            halves = [session(path) for path in paths]
+        else:
+            halves = [session(half) for half in models]
+        speaker = Vits("joe", *halves, voice.config)
+        said.append(np.concatenate(list(speaker.speak("The capital of France is Paris.", 1.0))))
+    assert len(said[0]) > 20_000
+    assert np.array_equal(*said)
+
+
+@pytest.mark.weights
+def test_a_kept_voice_speaks(weights: Path) -> None:
+    """The first time it is made, the second time loaded."""
+    lengths = [sum(map(len, load_vits("joe", ensure("joe")).speak("Paris.", 1.0))) for _ in "12"]
+    assert all(length > 5_000 for length in lengths)
+    assert len(files(weights)) == len(HALVES)
