@@ -1,4 +1,10 @@
-"""The local backend: one decoder step for all sessions at a time."""
+"""The local backend: one decoder step for all sessions at a time.
+
+A step reads all weights, however few tokens it takes, and a chunk of speech brings two or three. So
+where the recogniser runs between the steps and more sound waits for it, words wait a little
+(`HOLD_NS`) for those of other sessions and are prefilled with them, unless an answer is decoded or
+a chunk would miss its deadline by it.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +27,10 @@ from headstart.engine.session.generation import Answer
 from headstart.engine.session.session import Session
 
 _NO_DEADLINE_NS = 1 << 62
+# How long words may wait while sound waits too: some three passes of the recogniser.
+HOLD_NS = 120_000_000
+# A chunk that is due sooner than this is prefilled at once; one that is late already may wait.
+NEAR_NS = HOLD_NS + 80_000_000
 
 
 class StepRunner(Protocol):
@@ -33,7 +43,8 @@ class StepRunner(Protocol):
 class LocalBackend:
     """`headstart.engine.engine.Backend` over our decoder. `end_token`: closes a user's message;
     None for a template that closes none. `marks`: the tokens that end a sentence. `sampler`: where
-    logits are sampled; by default on the host. `clock` is `time.monotonic_ns`."""
+    logits are sampled; by default on the host. `clock` is `time.monotonic_ns`. `holds`: whether
+    words wait for sound that waits, as described above."""
 
     def __init__(
         self,
@@ -44,6 +55,8 @@ class LocalBackend:
         clock: Callable[[], int],
         marks: frozenset[int] = frozenset(),
         sampler: StepSampler | None = None,
+        *,
+        holds: bool = False,
     ) -> None:
         self.runner = runner
         self._scheduler = scheduler
@@ -52,6 +65,8 @@ class LocalBackend:
         self._clock = clock
         self._marks = marks
         self._sampler = sampler or HostSampler()
+        self._holds = holds
+        self._held_since_ns: int | None = None
 
     def move(self, move: KvMove) -> None:
         self.runner.move(move)
@@ -75,13 +90,29 @@ class LocalBackend:
         """Nothing comes by itself."""
 
     def step(self, sessions: Sequence[Session]) -> StepWork | None:
-        """Plan and run one decoder step. None if no token is pending."""
+        """Plan and run one decoder step. None if no token is pending, or all may wait for sound."""
+        if self._holds and self._held(sessions):
+            return None
         plan = self._plan(sessions)
         if not plan:
             return None
         self._run(plan, sessions)
         streams = frozenset(work.stream for work in plan.works)
         return StepWork(streams, plan.prefill_tokens, plan.decode_tokens)
+
+    def _held(self, sessions: Sequence[Session]) -> bool:
+        """Whether the pending tokens wait for those of sound that waits."""
+        now_ns = self._clock()
+        wanting = [session for session in sessions if session.stream.pending_ahead]
+        if not wanting or not _may_wait(sessions, wanting, now_ns):
+            self._held_since_ns = None
+            return False
+        if self._held_since_ns is None:
+            self._held_since_ns = now_ns
+        if now_ns - self._held_since_ns >= HOLD_NS:
+            self._held_since_ns = None
+            return False
+        return True
 
     def _plan(self, sessions: Sequence[Session]) -> Plan:
         now_ns = self._clock()
@@ -207,6 +238,17 @@ class _Asked:
         """The number of one more probed row."""
         self.probed.append(row)
         return len(self.probed) - 1
+
+
+def _may_wait(sessions: Sequence[Session], wanting: Sequence[Session], now_ns: int) -> bool:
+    """Whether nobody waits for the tokens of `wanting`, and more will come without waiting."""
+    if any(session.answers() for session in sessions):
+        return False
+    if any(not session.traces for session in wanting):  # an item, or an end: not a chunk's words
+        return False
+    if any(0 <= session.deadline_ns - now_ns < NEAR_NS for session in wanting):
+        return False
+    return any(session.commands.next_is_audio for session in sessions)
 
 
 def _requests(sessions: Sequence[Session]) -> Iterator[Request]:

@@ -238,17 +238,25 @@ def _parts(
     end = next(iter(model.chat.user_close), None)
     scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
     marks, sampler = model.tokenizer.mark_tokens(), step_sampler_of(model.decoder)
+    worker = recognition_worker(recognizer, config, model.decoder)
     return EngineParts(
         services=services,
         pool=model.pool,
         backend=LocalBackend(
-            model.runner, scheduler, admission, end, time.monotonic_ns, marks, sampler
+            model.runner,
+            scheduler,
+            admission,
+            end,
+            time.monotonic_ns,
+            marks,
+            sampler,
+            holds=worker is None,
         ),
         admission=admission,
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
-        recognition_worker=recognition_worker(recognizer, config, model.decoder),
+        recognition_worker=worker,
     )
 
 

@@ -253,17 +253,27 @@ def _parts(
     scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
     end = next(iter(words.chat.user_close), None)
     marks, sampler = words.tokenizer.mark_tokens(), step_sampler_of(model.decoder)
+    worker = recognition_worker(recognizer, config, model.decoder)
     return EngineParts(
         services=services,
         pool=pool,
-        backend=LocalBackend(runner, scheduler, admission, end, time.monotonic_ns, marks, sampler),
+        backend=LocalBackend(
+            runner,
+            scheduler,
+            admission,
+            end,
+            time.monotonic_ns,
+            marks,
+            sampler,
+            holds=worker is None,
+        ),
         admission=admission,
         new_stream=lambda name: Stream(
             name, pool, vocab_size, context_tokens, model.new_positions(), reach
         ),
         clock=time.monotonic_ns,
         heard_together=config.heard_together,
-        recognition_worker=recognition_worker(recognizer, config, model.decoder),
+        recognition_worker=worker,
     )
 
 

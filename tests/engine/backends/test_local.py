@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from headstart.engine import api
-from headstart.engine.backends.local import LocalBackend
+from headstart.engine.backends.local import HOLD_NS, LocalBackend
+from headstart.engine.engine import Backend
+from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.scheduler import Scheduler
-from tests.engine.fakes import USER_END, Bench
+from headstart.engine.session.session import NewStream
+from tests.engine.fakes import USER_END, VOCAB, Bench
 from tests.engine.test_engine import GREEDY, respond, user_item
 
 
@@ -42,3 +47,83 @@ def test_a_step_says_for_whom_it_worked(bench: Bench) -> None:
     last = backend.step(sessions)
     assert last is not None
     assert (last.prefill_tokens, last.decode_tokens) == (0, 1)
+
+
+CHUNK_NS = 500_000_000
+CHUNK_BYTES = bytes(16_000)
+
+
+class HoldingBench(Bench):
+    """One chunk in a pass of the recogniser, and words that wait for sound that waits."""
+
+    def make_backend(self, limit: int) -> tuple[Backend, NewStream]:
+        backend = LocalBackend(
+            self.runner, Scheduler(64), self.admission, USER_END, self._clock, holds=True
+        )
+        return backend, lambda name: Stream(name, self.pool, VOCAB, limit)
+
+
+@pytest.fixture
+def speakers() -> HoldingBench:
+    """Three sessions, each with a chunk that came just now."""
+    bench = HoldingBench()
+    bench.engine.parts = replace(bench.engine.parts, heard_together=1)
+    for name in ("s", "t", "u"):
+        bench.open(name)
+    for name in ("s", "t", "u"):
+        bench.tell(api.BeginSpeech(name, api.TurnRef(1), "i", 0))
+    while bench.engine.step():
+        pass
+    for name in ("s", "t", "u"):
+        bench.tell(api.Audio(name, api.TurnRef(1), 0, CHUNK_BYTES, bench.now_ns))
+    return bench
+
+
+def pending(bench: Bench) -> list[bool]:
+    """Of each session, whether words of its chunk are heard and not in the cache."""
+    return [session.stream.pending_ahead > 0 for session in bench.engine.sessions.values()]
+
+
+def test_words_wait_for_sound_that_waits(speakers: HoldingBench) -> None:
+    """Three chunks are heard one by one, and their words are prefilled in one step."""
+    seen = []
+    before = speakers.runner.rows
+    for _ in range(3):
+        assert speakers.engine.step()
+        seen.append((pending(speakers), speakers.runner.rows > before))
+    assert seen == [
+        ([True, False, False], False),
+        ([True, True, False], False),
+        ([False, False, False], True),
+    ]
+    assert len(speakers.of(api.Chunk)) == 3
+
+
+def test_words_wait_no_longer_than_the_hold(speakers: HoldingBench) -> None:
+    """Sound still waits, but the words have waited long enough."""
+    speakers.engine.step()
+    speakers.now_ns += HOLD_NS
+    speakers.engine.step()
+    assert pending(speakers) == [False, False, False]
+    assert speakers.engine.sessions["u"].commands.next_is_audio
+
+
+def test_a_chunk_that_is_due_waits_for_nobody(speakers: HoldingBench) -> None:
+    """With little time left its words are prefilled at once; late already, they may wait."""
+    speakers.now_ns += CHUNK_NS - HOLD_NS
+    speakers.engine.step()
+    assert pending(speakers) == [False, False, False]
+    assert speakers.engine.sessions["t"].commands.next_is_audio
+    speakers.now_ns += CHUNK_NS
+    speakers.engine.step()
+    assert pending(speakers) == [False, True, False]
+
+
+def test_words_do_not_wait_beside_an_answer(speakers: HoldingBench) -> None:
+    """A step of its answer comes anyway, and takes them along."""
+    speakers.tell(api.Open("v", "Hi"), respond(session="v", sampling=GREEDY))
+    speakers.engine.step()
+    while speakers.engine.sessions["t"].commands.next_is_audio:
+        assert pending(speakers) == [False, False, False, True] or not any(pending(speakers))
+        speakers.engine.step()
+    assert not any(pending(speakers)[:3])
