@@ -9,11 +9,10 @@ passes everything on, and answers those commands itself.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import json
-import os
 import re
-import shutil
 import signal
 import sys
 from pathlib import Path
@@ -55,18 +54,39 @@ PREFERENCES: dict[str, str | float | bool] = {
     "termsofuse.bypassNotification": True,
     "toolkit.telemetry.server": "",
 }
+# A page's microphone that plays a file once, for Firefox has no fake one that does.
+MICROPHONE = """(() => {
+  const devices = navigator.mediaDevices;
+  const open = devices.getUserMedia.bind(devices);
+  devices.getUserMedia = async (wanted) => {
+    if (!wanted.audio) return open(wanted);
+    const context = new AudioContext();
+    const bytes = Uint8Array.from(atob("%s"), (char) => char.charCodeAt(0));
+    const source = new AudioBufferSourceNode(context, {
+      buffer: await context.decodeAudioData(bytes.buffer),
+    });
+    const microphone = context.createMediaStreamDestination();
+    source.connect(microphone);
+    await context.resume();
+    source.start();
+    return microphone.stream;
+  };
+})()"""
 # A microphone that hums and a camera that changes colour, of Firefox's own making.
 FAKE_DEVICES: dict[str, str | float | bool] = {"media.navigator.streams.fake": True}
+
+
+def fake_microphone(wav: Path) -> str:
+    """A script that makes `wav` a page's microphone, once through; then it is silent."""
+    return MICROPHONE % base64.b64encode(wav.read_bytes()).decode()
 
 
 def executable(folder: Path) -> Path:
     """A script in `folder` that starts this module with Playwright's arguments."""
     path = folder / "firefox-for-playwright"
     root = Path(__file__).parents[2]
-    path.write_text(
-        f"#!/bin/sh\nPYTHONPATH='{root}' exec '{sys.executable}' -m tests.web_demo.firefox \"$@\"\n",
-        encoding="utf-8",
-    )
+    start = f"exec '{sys.executable}' -m tests.web_demo.firefox \"$@\""
+    path.write_text(f"#!/bin/sh\nPYTHONPATH='{root}' {start}\n", encoding="utf-8")
     path.chmod(0o755)
     return path
 

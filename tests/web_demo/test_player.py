@@ -119,6 +119,37 @@ def test_the_sound_stands_still_and_goes_on(demo: OpenPage) -> None:
     assert ms["played"] == pytest.approx(1000, abs=21)
 
 
+HEARD_AT = """async (agent) => {
+  Object.defineProperty(navigator, "userAgent", { get: () => agent });
+  const { Player } = await import(`./player.js?${encodeURIComponent(agent)}`);
+  const player = new Player(() => {});
+  let stamps = 0;
+  player.context = {
+    currentTime: 1,
+    outputLatency: 0.05,
+    getOutputTimestamp() {
+      stamps += 1;
+      return { contextTime: 1, performanceTime: performance.now() + 20 };
+    },
+  };
+  const aheadMs = player.heardAtMs(1.1) - performance.now();
+  delete navigator.userAgent;
+  return { stamps, aheadMs };
+}"""
+
+
+def test_firefox_is_not_asked_when_its_output_was_heard(workbench: Page) -> None:
+    """There the question can hang the page while a microphone is open; the latency will do."""
+    firefox = workbench.evaluate(
+        HEARD_AT, "Mozilla/5.0 (X11; rv:153.0) Gecko/20100101 Firefox/153.0"
+    )
+    assert firefox["stamps"] == 0
+    assert 100 < firefox["aheadMs"] <= 150
+    other = workbench.evaluate(HEARD_AT, "Mozilla/5.0 (X11) Chrome/156.0.0.0 Safari/537.36")
+    assert other["stamps"] == 1
+    assert 0 < other["aheadMs"] <= 120
+
+
 def test_the_voice_can_be_turned_off(demo: OpenPage, mock: MockGateway) -> None:
     """What is being said stops, and the session asks for text from then on."""
     mock.script = dataclasses.replace(Script(), sound_s=10.0)
