@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.web_demo.debian import DebianBrowser
-
-CHROMIUM = DebianBrowser(
-    "Chromium", "CHROMIUM", ("chromium", "chromium-browser", "google-chrome"), "chromium"
-)
+from tests.web_demo.debian import CHROMIUM
 
 ARGS = (
     "--no-sandbox",

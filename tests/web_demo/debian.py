@@ -1,10 +1,14 @@
-"""A browser as a Debian package: found, or installed where that is allowed."""
+"""A browser as a Debian package: found, or installed where that is allowed.
+
+`python -m tests.web_demo.debian chromium|firefox` prints where it is.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,3 +64,12 @@ class DebianBrowser:
             )
             if done.returncode != 0:
                 raise BrowserError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+
+
+CHROMIUM = DebianBrowser(
+    "Chromium", "CHROMIUM", ("chromium", "chromium-browser", "google-chrome"), "chromium"
+)
+FIREFOX = DebianBrowser("Firefox", "FIREFOX", ("firefox-esr", "firefox"), "firefox-esr")
+
+if __name__ == "__main__":
+    print({"chromium": CHROMIUM, "firefox": FIREFOX}[sys.argv[1]].ensure())

@@ -21,9 +21,8 @@ from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from tests.web_demo.debian import DebianBrowser
+from tests.web_demo.debian import FIREFOX
 
-FIREFOX = DebianBrowser("Firefox", "FIREFOX", ("firefox-esr", "firefox"), "firefox-esr")
 LAUNCH_TIMEOUT_MS = 180_000  # a first start on a crowded machine takes a minute
 LISTENING = re.compile(r"WebDriver BiDi listening on (ws://\S+)")
 # Commands without which a page can be tested all the same.

@@ -150,6 +150,27 @@ def test_firefox_is_not_asked_when_its_output_was_heard(workbench: Page) -> None
     assert 0 < other["aheadMs"] <= 120
 
 
+REFUSED_FIRST = """async () => {
+  const { Call } = await import("./call.js");
+  const call = new Call();
+  const source = new AudioContext().createMediaStreamDestination();
+  const { play } = call.speaker;
+  call.speaker.play = () => Promise.reject(new DOMException("no touch yet", "NotAllowedError"));
+  call.peer.ontrack({ track: source.stream.getAudioTracks()[0] });
+  const refused = call.speaker.paused;
+  call.speaker.play = play;
+  call.sound();
+  const { paused } = call.speaker;
+  call.close();
+  return { refused, paused };
+}"""
+
+
+def test_a_call_sounds_from_a_touch_where_it_was_refused_before(workbench: Page) -> None:
+    """Safari refuses it as the page opens; what was refused does not begin by itself."""
+    assert workbench.evaluate(REFUSED_FIRST) == {"refused": True, "paused": False}
+
+
 def test_the_voice_can_be_turned_off(demo: OpenPage, mock: MockGateway) -> None:
     """What is being said stops, and the session asks for text from then on."""
     mock.script = dataclasses.replace(Script(), sound_s=10.0)
