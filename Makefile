@@ -83,7 +83,7 @@ coverage: setup ## run the tests and report the lines and branches that they rea
 	$(BIN)/coverage html --quiet --directory build/coverage/html --fail-under 0
 	$(BIN)/coverage report
 
-test-firefox: setup ## run the talk page's tests in Firefox instead of Chromium (Debian's firefox-esr)
+test-firefox: setup ## run the pages' tests in Firefox instead (Debian's firefox-esr); not all pass yet
 	$(BIN)/headstart models fetch tiny
 	$(BIN)/headstart models fetch joe
 	$(BIN)/python -m headstart.web_assets

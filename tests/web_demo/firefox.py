@@ -146,11 +146,17 @@ async def run(arguments: list[str]) -> int:
             found = LISTENING.search(line)
             if found:
                 relay = _Relay(found[1])
-                settings = {"max_size": None, "compression": None, "ping_interval": None}
                 server = await stack.enter_async_context(
-                    serve(relay.serve_one, "127.0.0.1", 0, **settings)
+                    serve(
+                        relay.serve_one,
+                        "127.0.0.1",
+                        0,
+                        max_size=None,
+                        compression=None,
+                        ping_interval=None,
+                    )
                 )
-                port = server.sockets[0].getsockname()[1]
+                port = next(iter(server.sockets)).getsockname()[1]
                 line = line.replace(found[1], f"ws://127.0.0.1:{port}")
             print(line, file=sys.stderr, flush=True)
         return await firefox.wait()

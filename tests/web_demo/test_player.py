@@ -120,7 +120,10 @@ def test_the_sound_stands_still_and_goes_on(demo: OpenPage) -> None:
 
 
 HEARD_AT = """async (agent) => {
-  Object.defineProperty(navigator, "userAgent", { get: () => agent });
+  Object.defineProperty(navigator, "userAgent", {
+    get: () => agent,
+    configurable: true,
+  });
   const { Player } = await import(`./player.js?${encodeURIComponent(agent)}`);
   const player = new Player(() => {});
   let stamps = 0;
