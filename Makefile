@@ -10,7 +10,7 @@ MODEL ?= small
 UPGRADE ?= --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help setup hooks weights demo serve test coverage test-clients test-backends test-arm bench lock style types tree screenshots clean
+.PHONY: help setup hooks weights demo serve test coverage test-firefox test-clients test-backends test-arm bench lock style types tree screenshots clean
 
 help: ## show this list
 	@echo "headstart: make TARGET [MODEL=small|tiny|medium] [PYTHON=python3.12]"; echo
@@ -83,6 +83,13 @@ coverage: setup ## run the tests and report the lines and branches that they rea
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet --directory build/coverage/html --fail-under 0
 	$(BIN)/coverage report
+
+test-firefox: setup ## run the pages' tests in Firefox instead (Debian's firefox-esr); not all pass yet
+	$(BIN)/headstart models fetch tiny
+	$(BIN)/headstart models fetch joe
+	$(BIN)/python -m headstart.web_assets
+	$(BIN)/python -m tests.web_demo.debian firefox
+	HEADSTART_TEST_BROWSER=firefox $(BIN)/python -m pytest -rs tests/web_demo
 
 test-clients: setup ## run the stock clients of docs/clients.md against real servers
 	$(BIN)/headstart models fetch tiny

@@ -18,11 +18,14 @@ function share(part, whole) {
 export function secondOf(before, now) {
   const grown = (name) => growth(before?.[name], now[name]);
   const emitted = grown("jitterBufferEmittedCount");
+  const concealed = grown("concealedSamples");
+  // Between answers nothing is sent, and the silence that is played then replaces nothing.
+  const replaced = concealed == null ? null : concealed - (grown("silentConcealedSamples") ?? 0);
   return {
     buffer_ms: emitted ? (1_000 * grown("jitterBufferDelay")) / emitted : null,
     lost: grown("packetsLost"),
     received: grown("packetsReceived"),
-    concealed: share(grown("concealedSamples"), grown("totalSamplesReceived")),
+    concealed: share(replaced, grown("totalSamplesReceived")),
     round_trip_ms: now.roundTripS == null ? null : 1_000 * now.roundTripS,
   };
 }
@@ -33,6 +36,7 @@ const COUNTERS = [
   "packetsLost",
   "packetsReceived",
   "concealedSamples",
+  "silentConcealedSamples",
   "totalSamplesReceived",
 ];
 

@@ -51,7 +51,7 @@ export class Call {
     this.reroute();
     this.peer.ontrack = ({ track }) => {
       this.speaker.srcObject = new MediaStream([track]);
-      this.speaker.play().catch(() => {}); // not before the person has touched the page
+      this.sound();
     };
     this.channel.onmessage = (message) => {
       if (this.onmessage) this.onmessage(message);
@@ -74,6 +74,15 @@ export class Call {
   /** @param {?MediaStreamTrack} track the microphone, or null for none */
   speak(track) {
     return this.sender.replaceTrack(track);
+  }
+
+  /**
+   * Safari lets it sound only from a touch, or while the microphone is open: call it from a click,
+   * too, for what was refused once stays still.
+   */
+  async sound() {
+    if (!this.speaker.srcObject || !this.speaker.paused) return;
+    await this.speaker.play().catch(() => {});
   }
 
   /** Plays on the speaker that was chosen since. */

@@ -123,6 +123,7 @@ player.onHeld = (afterMs) => {
 
 /** Lets sound out, from a touch of the page. */
 async function openPlayer() {
+  connection.call?.sound();
   await player.open();
   graphs.watch(player.context);
 }

@@ -4,6 +4,8 @@ import { useSpeaker } from "./media.js";
 import { RATE_HZ } from "./protocol.js";
 
 const LONGEST_HOLD_MS = 3_000; // the server says sooner that it goes on (`false_interruption_ms`)
+// Asked for it while a microphone is open, Firefox 153 on Linux does not come back: the page hangs.
+const TIMESTAMP_HANGS = navigator.userAgent.includes("Firefox/");
 const MAX_UNHEARD = 8; // responses whose sound has come and not been played
 
 export class Player {
@@ -76,7 +78,8 @@ export class Player {
 
   /** The page's time at which a sample of the graph's clock is heard. */
   heardAtMs(atS) {
-    const { contextTime, performanceTime } = this.context.getOutputTimestamp?.() ?? {};
+    const stamp = TIMESTAMP_HANGS ? null : this.context.getOutputTimestamp?.();
+    const { contextTime, performanceTime } = stamp ?? {};
     if (contextTime > 0 && performanceTime > 0) return performanceTime + 1_000 * (atS - contextTime);
     const latencyS = this.context.outputLatency || this.context.baseLatency || 0;
     return performance.now() + 1_000 * (atS - this.context.currentTime + latencyS);

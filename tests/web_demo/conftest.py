@@ -1,9 +1,13 @@
-"""A browser, a scripted gateway, and pages between the two."""
+"""A browser, a scripted gateway, and pages between the two.
+
+The browser is Chromium, or with HEADSTART_TEST_BROWSER=firefox Firefox.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from asyncio import events
 from collections.abc import Callable, Iterator
@@ -14,11 +18,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, sync_playwright
 
-from tests.web_demo import chromium
+from tests.web_demo import chromium, firefox
 from tests.web_demo.mock_gateway import MockGateway
 
 FIND_TIMEOUT_MS = 60_000
 POLL_MS = 20
+MICROPHONE_FLAG = "--use-file-for-fake-audio-capture="
+ON_FIREFOX = os.environ.get("HEADSTART_TEST_BROWSER", "chromium") == "firefox"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -110,15 +116,50 @@ def playwright_driver() -> Iterator[Playwright]:
 BrowserFactory = Callable[..., Browser]
 
 
+_microphones: dict[Browser, Path] = {}  # of Firefox, where a page plays the file itself
+
+
+def start_firefox(driver: Playwright, folder: Path, flags: tuple[str, ...]) -> Browser:
+    """Firefox with what Chromium's `flags` for devices mean; skips the test where it has nothing
+    alike."""
+    known = {*chromium.FAKE_DEVICES}
+    wav = next(
+        (
+            Path(flag[len(MICROPHONE_FLAG) :].removesuffix("%noloop"))
+            for flag in flags
+            if flag.startswith(MICROPHONE_FLAG)
+        ),
+        None,
+    )
+    foreign = [f for f in flags if f not in known and not f.startswith(MICROPHONE_FLAG)]
+    if foreign:
+        pytest.skip(f"Firefox has nothing like {' '.join(foreign)}")
+    browser = driver.firefox.launch(
+        channel="moz-firefox",
+        executable_path=firefox.executable(folder),
+        firefox_user_prefs=firefox.PREFERENCES | (firefox.FAKE_DEVICES if flags else {}),
+        timeout=firefox.LAUNCH_TIMEOUT_MS,
+    )
+    if wav:
+        _microphones[browser] = wav
+    return browser
+
+
 @pytest.fixture(scope="session")
-def browser_factory(playwright_driver: Playwright) -> Iterator[BrowserFactory]:
-    """Starts browsers with the given extra flags; all are closed at the end."""
+def browser_factory(
+    playwright_driver: Playwright, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrowserFactory]:
+    """Starts browsers with the given extra flags of Chromium; all are closed at the end."""
     started: list[Browser] = []
 
     def start(*flags: str) -> Browser:
-        browser = playwright_driver.chromium.launch(
-            executable_path=chromium.ensure(), args=[*chromium.ARGS, *flags]
-        )
+        if ON_FIREFOX:
+            folder = tmp_path_factory.mktemp("firefox")
+            browser = start_firefox(playwright_driver, folder, flags)
+        else:
+            browser = playwright_driver.chromium.launch(
+                executable_path=chromium.ensure(), args=[*chromium.ARGS, *flags]
+            )
         started.append(browser)
         return browser
 
@@ -162,7 +203,13 @@ PageOpener = Callable[..., OpenPage]
 
 def open_in(browser: Browser, url: str, **settings: Any) -> OpenPage:
     """Opens `url` in a fresh context of `browser`; `settings` go to that context."""
-    page = browser.new_context(**settings).new_page()
+    if ON_FIREFOX:  # from Playwright it takes neither these nor permissions
+        for name in ("color_scheme", "is_mobile", "permissions", "reduced_motion"):
+            settings.pop(name, None)
+    context = browser.new_context(**settings)
+    if browser in _microphones:
+        context.add_init_script(firefox.fake_microphone(_microphones[browser]))
+    page = context.new_page()
     page.set_default_timeout(FIND_TIMEOUT_MS)
     opened = OpenPage(page)
     page.on("console", opened.note)

@@ -20,7 +20,7 @@ SECONDS = """async (reports) => {
 Json = dict[str, Any]
 
 
-def report(seconds: float, *, lost: int = 0, concealed: int = 0) -> list[Json]:
+def report(seconds: float, *, lost: int = 0, concealed: int = 0, silent: int = 0) -> list[Json]:
     """After so many seconds of sound, of which 40 ms stood in the buffer all the time."""
     samples = round(48_000 * seconds)
     sound = {
@@ -31,6 +31,7 @@ def report(seconds: float, *, lost: int = 0, concealed: int = 0) -> list[Json]:
         "packetsLost": lost,
         "packetsReceived": round(50 * seconds),
         "concealedSamples": concealed,
+        "silentConcealedSamples": silent,
         "totalSamplesReceived": samples,
     }
     pair = {"type": "candidate-pair", "nominated": True, "state": "succeeded"}
@@ -51,6 +52,12 @@ def test_a_second_is_the_growth_of_the_counters(workbench: Page) -> None:
     assert (second["lost"], second["received"]) == (2, 50)
     assert second["concealed"] == pytest.approx(0.05)
     assert second["round_trip_ms"] == pytest.approx(20)
+
+
+def test_the_silence_between_answers_is_not_made_up(workbench: Page) -> None:
+    """Browsers count it as concealed: nothing is sent then, so all of it would be."""
+    _, second = seconds_of(workbench, report(10), report(11, concealed=48_000, silent=47_520))
+    assert second["concealed"] == pytest.approx(0.01)
 
 
 def test_a_reset_counter_counts_from_nothing(workbench: Page) -> None:
