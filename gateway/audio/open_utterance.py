@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 
 import msgspec
@@ -16,42 +17,43 @@ from headstart.gateway.audio.clock import (
 
 class AudioTail:
     """s16 audio [start_sample, end_sample) of a stream: grows at the end by `append`, shrinks at
-    the start by `drop_before`. Its owner bounds it."""
+    the start by `drop_before`. Held in the pieces that came, because most of it is dropped unread.
+    Its owner bounds it."""
 
     def __init__(self) -> None:
         self.start_sample = 0
-        self._pcm = bytearray()
-
-    @property
-    def end_sample(self) -> int:
-        return self.start_sample + len(self._pcm) // BYTES_PER_SAMPLE
+        self.end_sample = 0
+        self._pieces: deque[bytes] = deque()
+        self._dropped_bytes = 0  # of the first piece
 
     @property
     def size_bytes(self) -> int:
-        return len(self._pcm)
+        return engine_samples_to_bytes(self.end_sample - self.start_sample)
 
     def append(self, pcm: bytes) -> None:
         """Append s16 audio at the end."""
-        self._pcm += pcm
+        if pcm:
+            self._pieces.append(pcm)
+            self.end_sample += len(pcm) // BYTES_PER_SAMPLE
 
     def between(self, start_sample: int, end_sample: int) -> bytes:
         """The audio [start_sample, end_sample), all of which must still be held."""
         assert self.start_sample <= start_sample <= end_sample <= self.end_sample
-        base = self.start_sample
-        return bytes(
-            self._pcm[
-                engine_samples_to_bytes(start_sample - base) : engine_samples_to_bytes(
-                    end_sample - base
-                )
-            ]
-        )
+        if len(self._pieces) > 1:
+            self._pieces = deque([b"".join(self._pieces)])
+        base = self._dropped_bytes - engine_samples_to_bytes(self.start_sample)
+        start, end = engine_samples_to_bytes(start_sample), engine_samples_to_bytes(end_sample)
+        return self._pieces[0][base + start : base + end] if self._pieces else b""
 
     def drop_before(self, sample: int) -> None:
         """Drop the audio before `sample`, if any is held."""
         count = min(sample, self.end_sample) - self.start_sample
-        if count > 0:
-            del self._pcm[: engine_samples_to_bytes(count)]
-            self.start_sample += count
+        if count <= 0:
+            return
+        self.start_sample += count
+        self._dropped_bytes += engine_samples_to_bytes(count)
+        while self._pieces and self._dropped_bytes >= len(self._pieces[0]):
+            self._dropped_bytes -= len(self._pieces.popleft())
 
 
 # Speech that begins this soon after an endpoint continues the turn: the user cannot yet have heard

@@ -364,6 +364,8 @@ class VadWindows:
         start_sample = self._next_sample
         self._next_sample += len(speech) * WINDOW_SAMPLES
         first = len(speech) - len(speech.lstrip(b"\0")) if from_speech else 0
+        if first == len(speech):  # as most packets
+            return []
         return [
             VadWindow(start_sample + i * WINDOW_SAMPLES, speech[i] > 0, max(0, speech[i] - 1))
             for i in range(first, len(speech))

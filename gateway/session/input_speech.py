@@ -111,7 +111,8 @@ class InputSpeech:
         self._buffer_ns = now_ns - came.received_ns
         fate = "inserted" if arrival is None else "received"
         self._context.metrics.audio(fate, len(pcm) / 48)
-        self._handle(events, now_ns)
+        if events:
+            self._handle(events, now_ns)
         self._turns.advance(self._segmenter.clock_samples, now_ns)
 
     def commit(self, now_ns: int) -> None:

@@ -117,12 +117,14 @@ class VideoInput:
         """Called after each event of the session. A turn's frames are counted from where its speech
         begins, held or announced; those of a typed turn from where its response does. Frames shown
         before that are not the turn's."""
-        spoken, response = self._begun
         turns = self._context.turns
-        self._begun = (_turn_number(turns.ref), turns.generation)
-        if self._begun[0] != spoken:
+        begun = (0 if turns.ref is None else turns.ref.turn, turns.generation)
+        if begun == self._begun:
+            return
+        before, self._begun = self._begun, begun
+        if begun[0] != before[0]:
             self._sampler.begin_turn()
-        elif turns.generation != response:
+        else:
             self.end_turn()
 
     def end_turn(self) -> None:
@@ -291,10 +293,6 @@ class VideoInput:
             rung=self._ladder.rung.label,
         )
         context.send_ours("frames", event)
-
-
-def _turn_number(ref: api.TurnRef | None) -> int:
-    return 0 if ref is None else ref.turn
 
 
 class _CameraClock:

@@ -3,8 +3,9 @@ the way. No I/O, no clock."""
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+import msgspec
 import numpy as np
 
 from headstart.gateway.audio.clock import CLIENT_RATE_HZ
@@ -35,7 +36,7 @@ class Timeline:
         is_opus = piece.codec == Codec.OPUS
         if piece.kind is not PieceKind.AUDIO:
             if is_opus != self._is_opus:  # the next packet has no copy of earlier audio
-                piece = piece._replace(payload=b"")
+                piece = msgspec.structs.replace(piece, payload=b"")
             return self._decoder.decode(piece)
         if is_opus == self._is_opus:
             return self._decoder.decode(piece)
@@ -63,7 +64,7 @@ class RtpPacketLike(Protocol):
     def payload(self) -> bytes: ...
 
 
-class ReceivedAudio(NamedTuple):
+class ReceivedAudio(msgspec.Struct, frozen=True, gc=False):
     """s16 mono at 24 kHz. `received_ns` and `timestamp` (RTP at 48 kHz, unwrapped) belong to the
     packet that carried it; None for filling."""
 
@@ -74,7 +75,7 @@ class ReceivedAudio(NamedTuple):
 
 
 class AudioReceiver:
-    """The receive buffer and decoders of one track. `pull` returns gapless audio: lost or omitted
+    """The receive buffer and decoders of one track. All that it returns is gapless: lost or omitted
     parts are filled."""
 
     def __init__(self, formats: Formats) -> None:
@@ -98,34 +99,40 @@ class AudioReceiver:
         """When to call `pull` if no packet arrives before, in ns."""
         return self._buffer.due_ns
 
-    def push(self, packet: RtpPacketLike, now_ns: int) -> None:
-        """Process one RTP packet; a change of its SSRC begins another stream. The payload type
-        selects the codec; packets of a type that was not negotiated are ignored."""
+    def receive(self, packet: RtpPacketLike, now_ns: int) -> list[ReceivedAudio]:
+        """All audio that is due with one more RTP packet; a change of its SSRC begins another
+        stream. The payload type selects the codec; packets of a type that was not negotiated are
+        ignored."""
         codec = self._formats.get(packet.payload_type)
         if codec is None:
             self.counters.foreign += 1
-            return
+            return self.pull(now_ns)
         if not codec.is_sound:
             self.counters.soundless += 1
             if packet.ssrc == self._source:
                 self._buffer.skip(packet.sequence_number, now_ns)
-            return
-        samples = codec.samples(packet.payload)
+            return self.pull(now_ns)
+        payload = packet.payload
+        samples = codec.samples(payload)
         if samples is None:
             self.counters.bad += 1
-            return
+            return self.pull(now_ns)
         if packet.ssrc != self._source:
             if self._source is not None:
                 self._buffer.restart()
             self._source, self._clock = packet.ssrc, RtpClock()
         number = packet.sequence_number
         timestamp = self._clock.place(number, packet.timestamp, samples, codec.rate_hz)
-        self._buffer.push(Packet(number, timestamp, packet.payload, samples, codec), now_ns)
+        placed = Packet(number, timestamp, payload, samples, codec)
+        return self._decoded(self._buffer.take(placed, now_ns))
 
     def pull(self, now_ns: int) -> list[ReceivedAudio]:
-        """All audio that is due."""
+        """All audio that is due without a packet."""
+        return self._decoded(self._buffer.pull(now_ns))
+
+    def _decoded(self, pieces: list[Piece]) -> list[ReceivedAudio]:
         sounds = []
-        for piece in self._buffer.pull(now_ns):
+        for piece in pieces:
             pcm = self._timeline.decode(piece).tobytes()
             received_ns = piece.received_ns if piece.kind is PieceKind.AUDIO else None
             if pcm:

@@ -61,10 +61,9 @@ class AudioTrack:
         self._failed(error)
 
     def _pull(self, packet: RtpPacketLike | None = None) -> None:
-        now_ns = time.monotonic_ns()
-        if packet is not None:
-            self.intake.push(packet, now_ns)
-        for sound in self.intake.pull(now_ns):
+        now_ns, intake = time.monotonic_ns(), self.intake
+        sounds = intake.pull(now_ns) if packet is None else intake.receive(packet, now_ns)
+        for sound in sounds:
             if not self._hear(sound):
                 self._dropped_bytes += len(sound.pcm24k)
         self._arm(now_ns)

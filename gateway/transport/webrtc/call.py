@@ -88,7 +88,7 @@ class Call:
         self._path = NetworkPath()
         self._camera: aiortc_hooks.NewestFrame | None = None
         self._end = CallEnd.GONE
-        self._alive_s = 0.0
+        self._alive_ns = 0
         self._peer.on("track", self._on_track)
         self._peer.on("datachannel", self.channel.adopt)
         self._peer.on("connectionstatechange", self._on_state)
@@ -229,7 +229,7 @@ class Call:
     def _hear(self, sound: ReceivedAudio) -> bool:
         arrival = None
         if sound.received_ns is not None and sound.timestamp is not None:
-            self._is_alive(time.monotonic())
+            self._is_alive(time.monotonic_ns())
             delay_ns = self._path.delay_ns(sound.timestamp, sound.received_ns)
             departed_ns = None if delay_ns is None else sound.received_ns - delay_ns
             arrival = Arrival(sound.received_ns, departed_ns)
@@ -238,45 +238,45 @@ class Call:
     def _on_state(self) -> None:
         log.debug("call %s: %s", self.call_id, self._peer.connectionState)
         if self._peer.connectionState == "connected":
-            self._is_alive(time.monotonic())
+            self._is_alive(time.monotonic_ns())
         elif self._peer.connectionState in ("failed", "closed"):
-            self.hang_up(CallEnd.GONE if self._alive_s else CallEnd.NEVER_CONNECTED)
+            self.hang_up(CallEnd.GONE if self._alive_ns else CallEnd.NEVER_CONNECTED)
 
     def _not_connected(self, error: Exception) -> None:
         """The connection could not be set up; aiortc reports this to nobody."""
         log.warning("call %s could not be connected: %r", self.call_id, error)
         self.hang_up(CallEnd.NEVER_CONNECTED)
 
-    def _is_alive(self, now_s: float) -> None:
-        self._alive_s = now_s
-        self.outgoing.alive_ns = round(now_s * 1e9)
+    def _is_alive(self, now_ns: int) -> None:
+        self._alive_ns = self.outgoing.alive_ns = now_ns
 
     async def _heartbeat(self) -> None:
         """Checks that the peer is alive. ICE consent takes half a minute to expire; this takes five
         seconds. An audio packet counts as a response. Only an unanswered request ends a call, so
         that a call survives a stall of our own loop."""
-        asked_s = 0.0
-        began_s = time.monotonic()
+        asked_ns = 0
+        began_ns = time.monotonic_ns()
         probe: asyncio.Task[bool] | None = None
         try:
             while True:
                 await asyncio.sleep(HEARTBEAT_S)
                 self._count()
-                now_s = time.monotonic()
+                now_ns = time.monotonic_ns()
                 connected = self._peer.connectionState == "connected"
                 waits_for_channel = self.channel.expected and not self.channel.is_open
-                if (not connected or waits_for_channel) and now_s - began_s > CONNECT_WAIT_S:
+                waited_s = (now_ns - began_ns) / 1e9
+                if (not connected or waits_for_channel) and waited_s > CONNECT_WAIT_S:
                     self.hang_up(CallEnd.NEVER_CONNECTED)
                 if not connected:
                     continue
                 if probe is not None and probe.done():
                     if probe.result():
-                        self._is_alive(now_s)
-                    elif self._alive_s < asked_s:
+                        self._is_alive(now_ns)
+                    elif self._alive_ns < asked_ns:
                         self.hang_up(CallEnd.VANISHED)
                     probe = None
-                if probe is None and now_s - self._alive_s >= HEARTBEAT_S / 2:
-                    asked_s = now_s
+                if probe is None and now_ns - self._alive_ns >= HEARTBEAT_S * 1e9 / 2:
+                    asked_ns = now_ns
                     probe = tasks.awaited(aiortc_hooks.answers(self._peer), "call probe")
         finally:
             if probe is not None:

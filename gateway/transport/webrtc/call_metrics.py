@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
@@ -49,10 +48,17 @@ class CallMetrics:
         self.over_share = names.RTP_OVER_SHARE.counter(registry)
         self.jitter_s = names.RTP_JITTER.histogram(registry)
         self.round_trip_s = names.RTP_ROUND_TRIP.histogram(registry)
+        # Each call asks for all of them twice a second.
+        self._fates = {fate: self.packets.labels(fate) for fate in PACKET_FATES}
+        self._kinds = {f"{kind}_samples": self.sound_s.labels(kind) for kind in SOUND_KINDS}
+        self._pauses = {"dtx": self.pauses.labels("dtx"), "stalls": self.pauses.labels("stall")}
 
     def dropped(self, size_bytes: int) -> None:
         """Count dropped audio: bytes of s16 mono at 24 kHz."""
-        self.sound_dropped_s.inc(client_samples_to_exact_ms(size_bytes // BYTES_PER_SAMPLE) / 1000)
+        if size_bytes:
+            self.sound_dropped_s.inc(
+                client_samples_to_exact_ms(size_bytes // BYTES_PER_SAMPLE) / 1000
+            )
 
     def totals(self) -> dict[str, Any]:
         """Packets by fate and sound that was filled in, since the start. `played`: of those that
@@ -72,14 +78,10 @@ class CallMetrics:
 
     def track(self, before: BufferCounters, now: BufferCounters) -> None:
         """Count what a track has counted since `before`."""
-        was, has = asdict(before), asdict(now)
-        for fate in PACKET_FATES:
-            self.packets.labels(fate).inc(has[fate] - was[fate])
-        for kind in SOUND_KINDS:
-            samples = has[f"{kind}_samples"] - was[f"{kind}_samples"]
-            self.sound_s.labels(kind).inc(samples / RTP_RATE_HZ)
-        self.pauses.labels("dtx").inc(has["dtx"] - was["dtx"])
-        self.pauses.labels("stall").inc(has["stalls"] - was["stalls"])
+        for counters, scale in ((self._fates, 1), (self._kinds, RTP_RATE_HZ), (self._pauses, 1)):
+            for name, counter in counters.items():
+                if more := getattr(now, name) - getattr(before, name):
+                    counter.inc(more / scale)
 
     def path(self, jitter_ms: float, round_trip_ms: float | None) -> None:
         """How a call's network does; twice a second. None: not known yet."""

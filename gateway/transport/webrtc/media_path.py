@@ -15,11 +15,13 @@ Uses private parts of aiortc 1.16 and aioice 0.13, as `aiortc_hooks` does and wi
 
 from __future__ import annotations
 
+import functools
 import struct
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import msgspec
 import pylibsrtp
 from aiortc import RTCRtpTransceiver, clock
 from aiortc.rtcdtlstransport import State
@@ -39,7 +41,11 @@ RTCP_TYPES = range(192, 224)
 """RFC 5761 §4: a second byte in this range is RTCP."""
 
 
-class SoundPacket(NamedTuple):
+Datagram = Callable[[bytes, tuple[Any, ...]], None]
+"""A socket's callback: what came, and from where."""
+
+
+class SoundPacket(msgspec.Struct, frozen=True, gc=False):
     """What is needed of an RTP packet, named as in aiortc's."""
 
     payload_type: int
@@ -70,45 +76,57 @@ def parse(data: bytes) -> SoundPacket | None:
     return SoundPacket(second & 0x7F, sequence, timestamp, ssrc, data[start:end])
 
 
+def unprotect(session: Any, size: Any, data: bytes) -> bytes | None:
+    """As `pylibsrtp.Session.unprotect`, which allocates a C integer for each packet: here it is
+    `size`, an `int *`. None: the packet is forged, was sent twice, or is too long for pylibsrtp."""
+    buffer = session._buffer
+    if len(data) > len(buffer):
+        return None
+    size[0] = len(data)
+    buffer[0 : len(data)] = data
+    if pylibsrtp.lib.srtp_unprotect(session._srtp[0], session._cdata, size):
+        return None
+    opened: bytes = buffer[0 : size[0]]
+    return opened
+
+
 def receive(
     receiver: Any,
     on_packet: Callable[[SoundPacket], None],
     share: LoopTimeBudget,
     on_dropped: Callable[[], None],
 ) -> None:
-    """Send the receiver's packets to `on_packet` in the callback of the socket. The first packet of
-    each source, and what is not RTP of this receiver, takes aiortc's way. Their time is charged to
+    """Send the receiver's packets to `on_packet` in the callback of the socket, before aioice tries
+    to read them as STUN. The first packet of each source, and what is not RTP of this receiver,
+    takes aiortc's way. Their time is charged to
     `share`; packets over it are dropped before they are decrypted. Call when the descriptions are
     set."""
     transport = receiver.transport
-    connection = transport.transport._connection
-    pass_on = connection.data_received
     streams: dict[int, Any] = receiver._RTCRtpReceiver__remote_streams
     read_ssrc = struct.Struct("!L").unpack_from
-    clock_s = time.perf_counter
+    clock_s, size = time.perf_counter, pylibsrtp.ffi.new("int *")
 
-    def received(data: bytes, component: int) -> None:
+    def received(pass_on: Datagram, data: bytes, address: tuple[Any, ...]) -> None:
         stream = None
         if len(data) > HEADER_BYTES and data[0] >> 6 == VERSION and data[1] not in RTCP_TYPES:
             stream = streams.get(read_ssrc(data, 8)[0])
         if stream is None or not receiver._enabled:
-            pass_on(data, component)
+            pass_on(data, address)
             return
         began_s = clock_s()
         if not share.admits(began_s):
             on_dropped()
             return
-        try:
-            packet = parse(transport._rx_srtp.unprotect(data))
-        except (pylibsrtp.Error, ValueError):  # forged, sent twice, or too long for pylibsrtp
-            packet = None
+        opened = unprotect(transport._rx_srtp, size, data)
+        packet = None if opened is None else parse(opened)
         if packet is not None:
             stream.add(packet)
             on_packet(packet)
         now_s = clock_s()
         share.spend(now_s - began_s, now_s)
 
-    connection.data_received = received
+    for protocol in transport.transport._connection._protocols:
+        protocol.datagram_received = functools.partial(received, protocol.datagram_received)
 
 
 class PacketSender:

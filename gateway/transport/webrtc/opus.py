@@ -61,15 +61,7 @@ def _library() -> ctypes.CDLL:
     library.opus_decoder_create.argtypes = [ctypes.c_int32, ctypes.c_int, ctypes.c_void_p]
     library.opus_decoder_destroy.restype = None
     library.opus_decoder_destroy.argtypes = [ctypes.c_void_p]
-    library.opus_decode.restype = ctypes.c_int
-    library.opus_decode.argtypes = [
-        ctypes.c_void_p,
-        ctypes.c_char_p,
-        ctypes.c_int32,
-        ctypes.c_void_p,
-        ctypes.c_int,
-        ctypes.c_int,
-    ]
+    library.opus_decode.restype = ctypes.c_int  # no argument types: see `OpusDecoder`
     library.opus_encoder_create.restype = ctypes.c_void_p
     library.opus_encoder_create.argtypes = [
         ctypes.c_int32,
@@ -148,15 +140,29 @@ class OpusDecoder:
         self._step = round(rate_hz * STEP_MS / 1000)
         self._powers = np.zeros(2)  # of the first channel and of the mean
         self._out = np.empty((self._longest, channels), np.int16)
-        self._out_at = self._out.ctypes.data
+        self._mono = self._out[:, 0]
+        # Without argument types a ctypes call takes less. This one is made for every packet.
+        self._decode = self._library.opus_decode
+        self._state_at = ctypes.c_void_p(self._state)
+        self._out_at = self._out.ctypes.data_as(ctypes.c_void_p)
 
     def __del__(self) -> None:
         if getattr(self, "_state", None):
             self._library.opus_decoder_destroy(self._state)
 
-    def decode(self, payload: bytes) -> Samples:
-        """int16[n]: a packet's audio. Raises `OpusError`."""
-        return self._run(payload, self._longest, fec=False)
+    def decode(self, payload: bytes | None, samples: int | None = None, fec: int = 0) -> Samples:
+        """int16[n]: a packet's audio. `samples` are concealed if it is None, or recovered from it
+        with `fec` 1. Raises `OpusError`."""
+        size_bytes = len(payload) if payload is not None else 0
+        wanted = self._longest if samples is None else samples
+        done: int = self._decode(
+            self._state_at, payload, size_bytes, self._out_at, wanted, fec
+        )
+        if done < 0:
+            raise OpusError(f"libopus error {done}")
+        if self.channels == 1:
+            return self._mono[:done].copy()
+        return self._mixed(self._out[:done].astype(np.int32))
 
     def fill(self, samples: int, behind: bytes = b"") -> Samples:
         """int16[samples] for lost packets. `behind`: the packet after them, whose copy of the last
@@ -164,25 +170,14 @@ class OpusDecoder:
         wanted = -(-samples // self._step) * self._step
         parts, left = [], wanted
         while left > self._longest:
-            parts.append(self._run(None, self._longest, fec=False))
+            parts.append(self.decode(None))
             left -= self._longest
         try:
-            parts.append(self._run(behind or None, left, fec=bool(behind)))
+            parts.append(self.decode(behind or None, left, fec=int(bool(behind))))
         except OpusError:  # caused by the next packet; without it this cannot fail
-            parts.append(self._run(None, left, fec=False))
+            parts.append(self.decode(None, left))
         # The end of it joins the audio that follows.
         return np.concatenate(parts)[wanted - samples :]
-
-    def _run(self, payload: bytes | None, samples: int, *, fec: bool) -> Samples:
-        size_bytes = len(payload) if payload is not None else 0
-        done: int = self._library.opus_decode(
-            self._state, payload, size_bytes, self._out_at, samples, int(fec)
-        )
-        if done < 0:
-            raise OpusError(f"libopus error {done}")
-        if self.channels == 1:
-            return self._out[:done, 0].copy()
-        return self._mixed(self._out[:done].astype(np.int32))
 
     def _mixed(self, sound: npt.NDArray[np.int32]) -> Samples:
         """int32[samples, 2] to int16[samples]."""
@@ -199,6 +194,10 @@ _SILK, _HYBRID, _CELT = (480, 960, 1920, 2880), (480, 960), (120, 240, 480, 960)
 _FRAME_SAMPLES = _SILK * 3 + _HYBRID * 2 + _CELT * 4
 
 
+# And in a whole packet, by its first byte; 0: its second byte says how many frames.
+_PACKET_SAMPLES = tuple(_FRAME_SAMPLES[toc >> 3] * (1, 2, 2, 0)[toc & 3] for toc in range(256))
+
+
 def frame_samples(toc: int) -> int:
     """Samples at 48 kHz in each frame of a packet whose first byte is `toc`."""
     return _FRAME_SAMPLES[toc >> 3]
@@ -208,11 +207,9 @@ def packet_samples(payload: bytes) -> int | None:
     """A packet's duration in samples at 48 kHz; None: this cannot be an Opus packet."""
     if not payload:
         return None
-    code = payload[0] & 3
-    frames = (1, 2, 2, 0)[code]
-    if code == 3:
-        frames = payload[1] & 0x3F if len(payload) > 1 else 0
-    samples = frames * frame_samples(payload[0])
+    samples = _PACKET_SAMPLES[payload[0]]
+    if not samples and len(payload) > 1:
+        samples = (payload[1] & 0x3F) * frame_samples(payload[0])
     return samples if 0 < samples <= MAX_PACKET_SAMPLES else None
 
 
@@ -253,7 +250,7 @@ class OpusTimeline:
         if len(sound) < samples:  # the packet's frames do not match its first byte
             self._counters.bad += 1
             return np.pad(sound, (0, samples - len(sound)))
-        return sound[:samples]
+        return sound if len(sound) == samples else sound[:samples]
 
     def _concealed(self, samples: int, behind: bytes) -> Samples:
         if not self._decoded:

@@ -4,10 +4,10 @@ Durations and times of packets are at 48 kHz, whatever the codec's RTP clock rat
 (`headstart.gateway.transport.webrtc.rtp_clock`).
 
 The consumer is a recogniser, not a loudspeaker: it needs order and no gaps, but no even pace. So
-packets in order never wait: they leave in the next `pull`, and a burst after a network delay is
-passed on at once. Only packets after a gap wait, until the missing one arrives or the gap's
-deadline passes; then the gap is filled by its length in RTP time. No wait outlasts its gap, so the
-latency returns to zero by itself.
+packets in order never wait: `take` passes them on, and a burst after a network delay leaves at
+once. Only packets after a gap wait, until the missing one arrives or the gap's deadline passes;
+then the gap is filled by its length in RTP time. No wait outlasts its gap, so the latency returns
+to zero by itself.
 
     gap deadline      `wait`, 20 to 80 ms from the first packet after the gap: as long as
                       reordered packets are late here, and shorter again after a calm time
@@ -28,10 +28,10 @@ of silence.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+
+import msgspec
 
 from headstart.gateway.audio.clock import NS_PER_MS
 
@@ -54,7 +54,7 @@ class PieceKind(StrEnum):
     SILENCE = "silence"
 
 
-class Packet(NamedTuple):
+class Packet(msgspec.Struct, frozen=True, gc=False):
     """One RTP audio packet. `samples`: its duration at 48 kHz, 0 if it has no audio; RTP sequence
     number and timestamp as on the wire; `codec` is passed through to the decoder."""
 
@@ -65,7 +65,7 @@ class Packet(NamedTuple):
     codec: str = ""
 
 
-class Piece(NamedTuple):
+class Piece(msgspec.Struct, frozen=True, gc=False):
     """The next `samples` (48 kHz) of the timeline. `payload` and `codec`: the packet's. If the
     whole gap is CONCEALED, those of the packet after it, which may contain a copy of the gap's end.
     `timestamp`: the packet's unwrapped RTP time, for AUDIO only. `received_ns`: when the packet
@@ -109,7 +109,7 @@ class BufferCounters:
     silence_samples: int = 0
 
 
-class _Held(NamedTuple):
+class _Held(msgspec.Struct, frozen=True, gc=False):
     """A packet on the unwrapped timeline."""
 
     timestamp: int
@@ -132,6 +132,8 @@ class ReceiveBuffer:
         self._wait_min_ns = self.settings.wait_min_ms * NS_PER_MS
         self._wait_max_ns = self.settings.wait_max_ms * NS_PER_MS
         self._wait_ns = self._wait_min_ns
+        self._unannounced_stall_ns = self.settings.stall_ms * NS_PER_MS
+        self._longest_fill_samples = self.settings.longest_fill_ms * RTP_SAMPLES_PER_MS
         self._calm_since_ns = 0
         self._started = False
         self._next_sequence = 0
@@ -155,6 +157,21 @@ class ReceiveBuffer:
         return len(self._held)
 
     # --- in --------------------------------------------------------------------------------------
+
+    def take(self, packet: Packet, now_ns: int) -> list[Piece]:
+        """`push` and `pull` in one. Most packets are the next one while none waits: they are passed
+        on without being ordered."""
+        is_next = packet.sequence == self._next_sequence & 0xFFFF
+        if not is_next or self._held or not self._started:
+            self.push(packet, now_ns)
+            return self.pull(now_ns)
+        self.counters.received += 1
+        self._strange = None
+        self._heard_ns = now_ns
+        if self._wait_ns > self._wait_min_ns:
+            self._shrink(now_ns)
+        timestamp = unwrapped(packet.timestamp, self._next_timestamp, 32)
+        return self._release(timestamp, packet, now_ns, now_ns)
 
     def push(self, packet: Packet, now_ns: int) -> None:
         """Take one packet; what is ready then comes from `pull`."""
@@ -239,7 +256,7 @@ class ReceiveBuffer:
         while self._held:
             held = self._held.pop(self._next_sequence, None)
             if held is not None:
-                pieces += self._release(held, now_ns)
+                pieces += self._release(held.timestamp, held.packet, held.received_ns, now_ns)
             elif now_ns >= self._deadline_ns() or len(self._held) > self.settings.capacity:
                 self._give_up_hole()
             else:
@@ -262,14 +279,10 @@ class ReceiveBuffer:
         return self._heard_ns + _ns(self._ahead_samples + SILENCE_STEP_SAMPLES)
 
     @property
-    def _longest_fill_samples(self) -> int:
-        return self.settings.longest_fill_ms * RTP_SAMPLES_PER_MS
-
-    @property
     def _stall_ns(self) -> int:
         if self._announced_dtx:
             return self._wait_ns + _ns(SILENCE_STEP_SAMPLES)
-        return self.settings.stall_ms * NS_PER_MS
+        return self._unannounced_stall_ns
 
     def _deadline_ns(self) -> int:
         return min(held.received_ns for held in self._held.values()) + self._wait_ns
@@ -290,38 +303,37 @@ class ReceiveBuffer:
         self.counters.lost += self._lost_before_next
         self._next_sequence = found
 
-    def _release(self, held: _Held, now_ns: int) -> Iterator[Piece]:
-        """A packet, after the fill up to it."""
-        packet = held.packet
-        if not packet.samples:
-            self._next_sequence += 1
-            self._announced_dtx = True
-            return
-        gap = held.timestamp - self._next_timestamp - self._ahead_samples
-        elapsed_ns = held.received_ns - self._released_ns + JITTER_SLACK_NS
-        gap = min(gap, self._longest_fill_samples - self._ahead_samples, _samples(elapsed_ns))
-        if gap > 0:
-            yield from self._fill(gap, packet, now_ns)
+    def _release(
+        self, timestamp: int, packet: Packet, received_ns: int, now_ns: int
+    ) -> list[Piece]:
+        """A packet, after the fill up to it. `timestamp`: its own, unwrapped."""
         self._next_sequence += 1
-        end = held.timestamp + packet.samples
-        if held.timestamp < self._next_timestamp - RTP_RATE_HZ:  # the sender set its clock back
+        samples, payload = packet.samples, packet.payload
+        if not samples:
+            self._announced_dtx = True
+            return []
+        gap = timestamp - self._next_timestamp - self._ahead_samples
+        pieces = self._fill(gap, packet, received_ns, now_ns) if gap > 0 else []
+        end = timestamp + samples
+        # Not backwards, unless the sender set its clock back.
+        if end > self._next_timestamp or timestamp < self._next_timestamp - RTP_RATE_HZ:
             self._next_timestamp = end
-        self._next_timestamp = max(self._next_timestamp, end)
-        self._released_ns = held.received_ns
+        self._released_ns = received_ns
         self._ahead_samples = 0
         self._lost_before_next = 0
-        self._announced_dtx = len(packet.payload) <= DTX_PAYLOAD_BYTES
-        self.counters.audio_samples += packet.samples
-        yield Piece(
-            PieceKind.AUDIO,
-            packet.samples,
-            held.received_ns,
-            packet.payload,
-            held.timestamp,
-            packet.codec,
+        self._announced_dtx = len(payload) <= DTX_PAYLOAD_BYTES
+        self.counters.audio_samples += samples
+        pieces.append(
+            Piece(PieceKind.AUDIO, samples, received_ns, payload, timestamp, packet.codec)
         )
+        return pieces
 
-    def _fill(self, gap: int, behind: Packet, now_ns: int) -> Iterator[Piece]:
+    def _fill(self, gap: int, behind: Packet, received_ns: int, now_ns: int) -> list[Piece]:
+        elapsed_ns = received_ns - self._released_ns + JITTER_SLACK_NS
+        gap = min(gap, self._longest_fill_samples - self._ahead_samples, _samples(elapsed_ns))
+        if gap <= 0:
+            return []
+        pieces: list[Piece] = []
         concealed = 0
         if not self._lost_before_next:
             self.counters.dtx += 1
@@ -329,26 +341,27 @@ class ReceiveBuffer:
             concealed = min(gap, self.settings.conceal_ms * RTP_SAMPLES_PER_MS)
             self.counters.concealed_samples += concealed
             copy = behind.payload if concealed == gap else b""
-            yield Piece(PieceKind.CONCEALED, concealed, now_ns, copy, codec=behind.codec)
+            pieces.append(Piece(PieceKind.CONCEALED, concealed, now_ns, copy, codec=behind.codec))
         if gap > concealed:
-            yield self._silence(gap - concealed, now_ns)
+            pieces.append(self._silence(gap - concealed, now_ns))
+        return pieces
 
     def _silence(self, samples: int, now_ns: int) -> Piece:
         self.counters.silence_samples += samples
         return Piece(PieceKind.SILENCE, samples, now_ns)
 
-    def _stall(self, now_ns: int) -> Iterator[Piece]:
+    def _stall(self, now_ns: int) -> list[Piece]:
         """Silence for the time in which nothing arrived."""
         gone_ns = now_ns - self._heard_ns
         if gone_ns < self._stall_ns and not self._ahead_samples:
-            return
+            return []
         owed = min(_samples(gone_ns), self._longest_fill_samples) - self._ahead_samples
         owed -= owed % SILENCE_STEP_SAMPLES
         if owed <= 0:
-            return
+            return []
         self.counters.stalls += not self._ahead_samples
         self._ahead_samples += owed
-        yield self._silence(owed, now_ns)
+        return [self._silence(owed, now_ns)]
 
 
 def _samples(ns: int) -> int:

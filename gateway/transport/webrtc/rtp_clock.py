@@ -39,7 +39,8 @@ class RtpClock:
         """A packet's time at 48 kHz, modulo 2**32. `samples`: its duration at 48 kHz; `rate_hz`:
         the clock rate of `timestamp`, a divisor of 48,000."""
         ticks = RTP_RATE_HZ // rate_hz
-        behind = unwrapped(sequence, self._sequence, 16) - self._sequence
+        is_next = sequence == (self._sequence + 1) & 0xFFFF
+        behind = 1 if is_next else unwrapped(sequence, self._sequence, 16) - self._sequence
         if not self._rate_hz:
             self._step = samples
             self._begin(rate_hz, timestamp, timestamp * ticks)
@@ -72,29 +73,31 @@ class Lowest:
 
     def __init__(self) -> None:
         self._now: int | None = None
-        self._before: int | None = None
+        self._lowest: int | None = None  # of this window and the one before
         self._began_ns = 0
 
     def get(self, now_ns: int) -> int | None:
         """None: there is no recent value."""
-        self._turn(now_ns)
-        known = [value for value in (self._now, self._before) if value is not None]
-        return min(known, default=None)
+        if now_ns - self._began_ns >= WINDOW_NS:
+            self._turn(now_ns)
+        return self._lowest
 
     def take(self, value: int, now_ns: int) -> int:
         """The minimum, including this value."""
-        self._turn(now_ns)
-        self._now = value if self._now is None else min(self._now, value)
-        return self._now if self._before is None else min(self._now, self._before)
+        if now_ns - self._began_ns >= WINDOW_NS:
+            self._turn(now_ns)
+        if self._now is None or value < self._now:
+            self._now = value
+        if self._lowest is None or value < self._lowest:
+            self._lowest = value
+        return self._lowest
 
     def forget(self) -> None:
-        self._now = self._before = None
+        self._now = self._lowest = None
 
     def _turn(self, now_ns: int) -> None:
-        if now_ns - self._began_ns < WINDOW_NS:
-            return
         is_next = now_ns - self._began_ns < 2 * WINDOW_NS
-        self._before, self._now = (self._now if is_next else None), None
+        self._lowest, self._now = (self._now if is_next else None), None
         self._began_ns = now_ns
 
 
@@ -121,8 +124,10 @@ class NetworkPath:
         None: no recent response. Call it for every packet."""
         offset_ns = received_ns - timestamp * NS_PER_MS // RTP_SAMPLES_PER_MS
         beyond_ns = offset_ns - self._offsets.take(offset_ns, received_ns)
-        if self._offset_ns is not None and abs(offset_ns - self._offset_ns) <= NEW_COUNT_NS:
-            self.jitter_ns += (abs(offset_ns - self._offset_ns) - self.jitter_ns) / 16
+        if self._offset_ns is not None:
+            moved_ns = abs(offset_ns - self._offset_ns)
+            if moved_ns <= NEW_COUNT_NS:
+                self.jitter_ns += (moved_ns - self.jitter_ns) / 16
         self._offset_ns = offset_ns
         if beyond_ns > NEW_COUNT_NS:
             self._offsets.forget()

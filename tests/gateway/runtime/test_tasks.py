@@ -210,7 +210,7 @@ CALL_TASKS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "call heartbeat": lambda patch: patch.setattr(call.Call, "_count", break_it),
     "call path": lambda patch: patch.setattr(aiortc_hooks, "round_trip_ns", break_soon),
     "camera": lambda patch: patch.setattr(PICTURES, "run", break_soon),
-    "microphone": lambda patch: patch.setattr(AudioReceiver, "push", break_it),
+    "microphone": lambda patch: patch.setattr(AudioReceiver, "receive", break_it),
 }
 
 

@@ -107,10 +107,11 @@ def deliver(
         due_ms = buffer.due_ns / NS_PER_MS if buffer.due_ns is not None else float("inf")
         if due_ms < queue[0][0]:
             now_ms = max(now_ms, due_ms)
+            due = buffer.pull(round(now_ms * NS_PER_MS))
         else:
             now_ms, _, packet = heapq.heappop(queue)
-            buffer.push(packet, round(now_ms * NS_PER_MS))
-        delivery.pieces += [(now_ms, p) for p in buffer.pull(round(now_ms * NS_PER_MS))]
+            due = buffer.take(packet, round(now_ms * NS_PER_MS))
+        delivery.pieces += [(now_ms, piece) for piece in due]
     while buffer.due_ns is not None and buffer.due_ns <= (until_ms or now_ms + 100) * NS_PER_MS:
         now_ns = buffer.due_ns
         delivery.pieces += [(now_ns / NS_PER_MS, p) for p in buffer.pull(now_ns)]

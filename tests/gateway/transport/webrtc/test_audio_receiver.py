@@ -1,13 +1,19 @@
+import random
+
 import numpy as np
 import pytest
+from aiortc.rtp import RtpPacket
 
 from headstart.gateway.audio.clock import CLIENT_RATE_HZ, ENGINE_RATE_HZ, NS_PER_MS
 from headstart.gateway.audio.resample import StreamResampler
 from headstart.gateway.transport.webrtc.audio_receiver import AudioReceiver
+from headstart.gateway.transport.webrtc.codecs import Formats
+from headstart.gateway.transport.webrtc.receive_buffer import Packet, Piece
 from tests.gateway.session_bench import clip_pcm
 from tests.gateway.transport.webrtc.sound import (
     FORMATS,
     Samples,
+    g711_packets,
     opus_packets,
     pitch_hz,
     rms,
@@ -27,8 +33,7 @@ def played(packets: list[bytes], lost: set[int] | None = None) -> tuple[AudioRec
         while intake.due_ns is not None and intake.due_ns < now_ns:
             pcm += b"".join(sound.pcm24k for sound in intake.pull(intake.due_ns))
         if i not in (lost or set()):
-            intake.push(rtp(i, payload), now_ns)
-        pcm += b"".join(sound.pcm24k for sound in intake.pull(now_ns))
+            pcm += b"".join(sound.pcm24k for sound in intake.receive(rtp(i, payload), now_ns))
     return intake, np.frombuffer(pcm, np.int16)
 
 
@@ -90,8 +95,7 @@ def test_another_source_begins_another_stream() -> None:
     for i, payload in enumerate(packets):
         source, first = (1, 0) if i < 10 else (2, 30_000)
         packet = rtp(first + i, payload, first * 7 + i * 960, source=source)
-        intake.push(packet, i * FRAME_NS)
-        heard += sum(len(sound.pcm24k) for sound in intake.pull(i * FRAME_NS))
+        heard += sum(len(sound.pcm24k) for sound in intake.receive(packet, i * FRAME_NS))
     assert heard == len(packets) * 480 * 2
     assert intake.counters.restarts == 1
 
@@ -100,13 +104,72 @@ def test_stamps_are_the_packets_own() -> None:
     """Sound that waited behind a hole keeps the instant at which it came; filling has none."""
     intake = AudioReceiver(FORMATS)
     packets = opus_packets(sine(440, 0.2, 48_000), 48_000)
-    intake.push(rtp(0, packets[0]), 0)
-    intake.pull(0)
-    intake.push(rtp(2, packets[2]), 7)
+    intake.receive(rtp(0, packets[0]), 0)
+    assert intake.receive(rtp(2, packets[2]), 7) == []
     due_ns = intake.due_ns
     assert due_ns == 7 + 20 * NS_PER_MS
     assert intake.pull(due_ns - 1) == []
     assert [sound.received_ns for sound in intake.pull(due_ns)] == [None, 7]
+
+
+def ordering_all(formats: Formats) -> AudioReceiver:
+    """A receiver whose buffer orders each packet, also those that are in order."""
+    intake = AudioReceiver(formats)
+    buffer = intake._buffer
+
+    def take(packet: Packet, now_ns: int) -> list[Piece]:
+        buffer.push(packet, now_ns)
+        return buffer.pull(now_ns)
+
+    buffer.take = take  # type: ignore[method-assign]
+    return intake
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_packets_in_order_are_heard_as_if_they_were_ordered(seed: int) -> None:
+    """A call with changes of codec, key presses, noise, garbage and another source, over a network
+    that loses, repeats, delays and reorders: the same sound with the same stamps at the same
+    instants, and the same counts."""
+    rng = random.Random(seed)
+    speech = np.frombuffer(clip_pcm("capital.wav"), np.int16)[: 2 * CLIENT_RATE_HZ]
+    mono = opus_packets(speech, CLIENT_RATE_HZ, fec="1", packet_loss="10", application="voip")
+    stereo = opus_packets(speech, CLIENT_RATE_HZ, channels=2)
+    law = g711_packets(speech[::3], "audio/pcmu")
+    arrivals: list[tuple[int, int, RtpPacket]] = []
+    kind, source, first = "mono", 7, rng.choice([0, 0xFFE0])
+    for i in range(len(mono) - 1):
+        if rng.random() < 0.05:
+            kind = rng.choice(["mono", "stereo", "pcmu", "key", "noise", "garbage", "foreign"])
+        if rng.random() < 0.01:
+            source, first = source + 1, rng.randrange(60_000)
+        payload, payload_type = {
+            "mono": (mono[i], 111),
+            "stereo": (stereo[i], 111),
+            "pcmu": (law[i % len(law)], 0),
+            "key": (b"\x05\x0a\x00\xa0", 101),
+            "noise": (b"\x40", 13),
+            "garbage": (rng.randbytes(rng.randrange(9)), 111),
+            "foreign": (b"\x78", 77),
+        }[kind]
+        ticks = 160 if payload_type in (0, 101) else 960
+        packet = rtp(first + i, payload, i * ticks, payload_type, source)
+        if rng.random() < 0.05:
+            continue
+        delay_ns = rng.choice([30, 30, 30, 30, 35, 60, 130]) * NS_PER_MS
+        arrivals += [(i * FRAME_NS + delay_ns, i, packet)] * rng.choice([1] * 20 + [2])
+    quick, plain = AudioReceiver(FORMATS), ordering_all(FORMATS)
+    heard = 0
+    for now_ns, _, packet in sorted(arrivals, key=lambda each: each[:2]):
+        while plain.due_ns is not None and plain.due_ns < now_ns:
+            due_ns = plain.due_ns
+            assert quick.due_ns == due_ns
+            assert quick.pull(due_ns) == plain.pull(due_ns)
+        sounds = quick.receive(packet, now_ns)
+        assert sounds == plain.receive(packet, now_ns)
+        assert (quick.due_ns, quick.wait_ms) == (plain.due_ns, plain.wait_ms)
+        heard += len(sounds)
+    assert quick.counters == plain.counters
+    assert heard > len(mono) // 4
 
 
 def test_single_losses_are_recovered() -> None:
@@ -140,10 +203,8 @@ def test_keys_hold_their_place_and_are_silent() -> None:
         while intake.due_ns is not None and intake.due_ns < now_ns:
             heard += [sound.pcm24k for sound in intake.pull(intake.due_ns)]
         pressed = 20 <= i < 30
-        intake.push(
-            rtp(i, b"\x05\x0a\x00\xa0", 20 * 960, 101) if pressed else rtp(i, payload), now_ns
-        )
-        heard += [sound.pcm24k for sound in intake.pull(now_ns)]
+        packet = rtp(i, b"\x05\x0a\x00\xa0", 20 * 960, 101) if pressed else rtp(i, payload)
+        heard += [sound.pcm24k for sound in intake.receive(packet, now_ns)]
         if i == 29:  # before there is a word again
             assert sum(map(len, heard)) >= 2 * 480 * 26
     sound = np.frombuffer(b"".join(heard), np.int16)
@@ -163,26 +224,25 @@ def test_a_lost_key_press_costs_nothing() -> None:
         now_ns = i * FRAME_NS
         while intake.due_ns is not None and intake.due_ns < now_ns:
             heard += sum(len(sound.pcm24k) for sound in intake.pull(intake.due_ns))
+        packet = rtp(i, payload)
         if 20 <= i < 30:
-            if i % 3:
-                intake.push(rtp(i, b"\x05\x0a\x00\xa0", 20 * 960, 101), now_ns)
-        else:
-            intake.push(rtp(i, payload), now_ns)
-        heard += sum(len(sound.pcm24k) for sound in intake.pull(now_ns))
+            if i % 3 == 0:
+                continue
+            packet = rtp(i, b"\x05\x0a\x00\xa0", 20 * 960, 101)
+        heard += sum(len(sound.pcm24k) for sound in intake.receive(packet, now_ns))
     assert heard == 2 * CLIENT_RATE_HZ
 
 
 def test_a_key_before_the_first_word_begins_nothing() -> None:
     """There is no time yet that it could have a place in."""
     intake = AudioReceiver(FORMATS)
-    intake.push(rtp(5, b"\x05\x0a\x00\xa0", 5, 101), 0)
-    assert intake.pull(0) == []
+    assert intake.receive(rtp(5, b"\x05\x0a\x00\xa0", 5, 101), 0) == []
     assert intake.due_ns is None
 
 
 def test_foreign_packets_are_counted() -> None:
     """A payload type that was not agreed on is nothing but a number."""
     intake = AudioReceiver(FORMATS)
-    intake.push(rtp(0, opus_packets(sine(440, 0.1, 48_000), 48_000)[0], payload_type=77), 0)
+    packet = rtp(0, opus_packets(sine(440, 0.1, 48_000), 48_000)[0], payload_type=77)
+    assert intake.receive(packet, 0) == []
     assert intake.counters.foreign == 1
-    assert intake.pull(0) == []

@@ -1,6 +1,7 @@
 import random
 from dataclasses import replace
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -166,9 +167,9 @@ def test_dtx_is_silence_of_its_length() -> None:
     sent = spoken(60)
     paused = [s for s in sent if not 20 <= s.number < 40]
     renumbered = [
-        replace(s, packet=s.packet._replace(sequence=i, payload=b"\x78"))
+        replace(s, packet=msgspec.structs.replace(s.packet, sequence=i, payload=b"\x78"))
         if s.number == 19
-        else replace(s, packet=s.packet._replace(sequence=i))
+        else replace(s, packet=msgspec.structs.replace(s.packet, sequence=i))
         for i, s in enumerate(paused)
     ]
     got = deliver(losing(renumbered, never))
@@ -216,7 +217,8 @@ def test_a_paused_track_comes_back() -> None:
         Sent(
             s.number,
             s.sent_ms + away_ms,
-            s.packet._replace(
+            msgspec.structs.replace(
+                s.packet,
                 sequence=s.packet.sequence + 50,
                 timestamp=s.packet.timestamp + away_ms * RTP_SAMPLES_PER_MS,
             ),
@@ -303,6 +305,57 @@ def test_any_order_of_any_numbers(garbage: list[tuple[int, int, int, bool]]) -> 
     assert len(seen) == len(set(seen))
     longest_ms = now_ns / NS_PER_MS + len(garbage) * (1000 + FRAME_MS)
     assert total <= longest_ms * RTP_SAMPLES_PER_MS
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(
+                ["next", "next", "again", "lost", "late", "skip", "far", "pause", "back"]
+            ),
+            st.sampled_from([0, 5, 20, 20, 20, 90, 400, 3000]),
+        ),
+        max_size=80,
+    ),
+    st.sampled_from([0, 0xFFF0, 40_000]),
+    st.sampled_from([0, 2**32 - 5 * FRAME_SAMPLES]),
+)
+def test_taking_is_pushing_and_pulling(
+    steps: list[tuple[str, int]], sequence: int, timestamp: int
+) -> None:
+    """Packets in order, again, lost, late, far off, without sound, behind DTX or a clock that was
+    set back: the same pieces, counts and deadlines by `take` as by `push` and `pull`."""
+    quick, plain = ReceiveBuffer(), ReceiveBuffer()
+    now_ns = 0
+    before = Packet(sequence, timestamp, VOICE, FRAME_SAMPLES)
+    for i, (what, wait_ms) in enumerate(steps):
+        now_ns += wait_ms * NS_PER_MS
+        if wait_ms:
+            assert quick.pull(now_ns) == plain.pull(now_ns)
+        match what:
+            case "skip":
+                sequence += 1
+                quick.skip(sequence & 0xFFFF, now_ns)
+                plain.skip(sequence & 0xFFFF, now_ns)
+                assert quick.pull(now_ns) == plain.pull(now_ns)
+                continue
+            case "again":
+                packet = before
+            case "late":
+                packet = msgspec.structs.replace(before, sequence=(sequence - 2) & 0xFFFF)
+            case "far":
+                packet = msgspec.structs.replace(before, sequence=(sequence + 9_000 + i) & 0xFFFF)
+            case _:
+                lost = 3 if what == "lost" else 1
+                away = {"pause": 48_000, "back": -100_000}.get(what, 0)
+                sequence, timestamp = sequence + lost, timestamp + lost * FRAME_SAMPLES + away
+                payload = bytes([120, 0, i]) if i % 7 else b"\x78"
+                packet = Packet(sequence & 0xFFFF, timestamp % 2**32, payload, FRAME_SAMPLES)
+                before = packet
+        plain.push(packet, now_ns)
+        assert quick.take(packet, now_ns) == plain.pull(now_ns)
+        assert quick.counters == plain.counters
+        assert (quick.due_ns, quick.wait_ms) == (plain.due_ns, plain.wait_ms)
 
 
 @given(st.permutations(range(12)), st.sets(st.integers(1, 10)))
