@@ -34,10 +34,10 @@ from torch import Tensor
 
 from headstart.benchmarks import report
 from headstart.benchmarks.engine import kv_modality
-from headstart.benchmarks.engine.answers import QUESTIONS
 from headstart.benchmarks.harness.chat import Chat, Reply
 from headstart.benchmarks.harness.in_process import Live, paths_of
 from headstart.benchmarks.inputs import photos
+from headstart.benchmarks.inputs.pauses import QUESTIONS
 from headstart.engine.config import KV_DTYPES, EngineConfig
 from headstart.engine.kvcache.make_cache import make_cache
 from headstart.engine.kvcache.storage import kv_bytes_per_token

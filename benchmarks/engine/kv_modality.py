@@ -36,8 +36,8 @@ import torch
 from torch import Tensor
 
 from headstart.benchmarks import report
-from headstart.benchmarks.engine.answers import QUESTIONS
 from headstart.benchmarks.harness.in_process import paths_of
+from headstart.benchmarks.inputs.pauses import QUESTIONS
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.config import MIB, EngineConfig
 from headstart.engine.decoder.decoder import TextDecoder

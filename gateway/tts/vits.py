@@ -123,7 +123,8 @@ def load_vits(name: str, folder: Path) -> Vits:
     if halves is None:
         model = read_vits(folder)
         halves = kept.make((model.encoder, model.decoder))
-    return Vits(name, *halves, config)
+    encoder, decoder = halves
+    return Vits(name, encoder, decoder, config)
 
 
 def read_vits(folder: Path, seed: float | None = None) -> VitsModel:

@@ -22,12 +22,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
-import pylibsrtp
 from aiortc import RTCRtpTransceiver, clock
 from aiortc.rtcdtlstransport import State
 from aiortc.rtcrtpsender import random_sequence_number
 from aiortc.rtp import RTP_HISTORY_SIZE, HeaderExtensions
 from aiortc.utils import random32
+from pylibsrtp._binding import ffi, lib
 
 from headstart.gateway.runtime.fairness import LoopTimeBudget
 from headstart.gateway.transport.webrtc import aiortc_hooks
@@ -84,7 +84,7 @@ def unprotect(session: Any, size: Any, data: bytes) -> bytes | None:
         return None
     size[0] = len(data)
     buffer[0 : len(data)] = data
-    if pylibsrtp.lib.srtp_unprotect(session._srtp[0], session._cdata, size):
+    if lib.srtp_unprotect(session._srtp[0], session._cdata, size):
         return None
     opened: bytes = buffer[0 : size[0]]
     return opened
@@ -104,7 +104,7 @@ def receive(
     transport = receiver.transport
     streams: dict[int, Any] = receiver._RTCRtpReceiver__remote_streams
     read_ssrc = struct.Struct("!L").unpack_from
-    clock_s, size = time.perf_counter, pylibsrtp.ffi.new("int *")
+    clock_s, size = time.perf_counter, ffi.new("int *")
 
     def received(pass_on: Datagram, data: bytes, address: tuple[Any, ...]) -> None:
         stream = None

@@ -27,7 +27,7 @@ from headstart.engine.device.recorded import (
     streams_for,
 )
 from headstart.engine.device.step import NO_SLOT, HostStep, Step, StepBuffer
-from headstart.engine.device.transfer import Mirror
+from headstart.engine.device.transfer import Array, Mirror
 
 CPU = torch.device("cpu")
 
@@ -335,7 +335,11 @@ def test_a_step_that_fails_by_itself_is_no_failed_recording(cuda: _Cuda) -> None
 
 def test_memory_is_not_written_to_before_its_copy_was_carried_out() -> None:
     """The host's half of a buffer is free again when the device has read it, not before."""
-    arrays = {"a": np.arange(3), "b": np.ones((2, 1)), "c": np.zeros(0, np.int32)}
+    arrays: dict[str, Array] = {
+        "a": np.arange(3),
+        "b": np.ones((2, 1)),
+        "c": np.zeros(0, np.int32),
+    }
 
     class Fence:
         waits = 0

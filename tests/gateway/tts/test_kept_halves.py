@@ -119,10 +119,10 @@ def test_the_voice_has_the_same_sound(tmp_path: Path) -> None:
             halves = [session(path) for path in paths]
         else:
             halves = [session(half) for half in models]
-        speaker = Vits("joe", *halves, voice.config)
+        speaker = Vits("joe", halves[0], halves[1], voice.config)
         said.append(np.concatenate(list(speaker.speak("The capital of France is Paris.", 1.0))))
     assert len(said[0]) > 20_000
-    assert np.array_equal(*said)
+    assert np.array_equal(said[0], said[1])
 
 
 @pytest.mark.weights

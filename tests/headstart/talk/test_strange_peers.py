@@ -103,6 +103,7 @@ async def test_a_peer_without_a_status(reply: bytes) -> None:
 
 @pytest.mark.parametrize("reply", AWAY.values(), ids=AWAY)
 async def test_a_peer_that_sends_us_nowhere(reply: bytes) -> None:
+    """A redirection to no host ends in an error of ours, not in a traceback."""
     async with peer(reply) as url:
         with pytest.raises(ServerUnreachable):
             await until_ready(url, lambda _: None)
@@ -112,6 +113,7 @@ async def test_a_peer_that_sends_us_nowhere(reply: bytes) -> None:
 async def test_each_client_has_a_sentence_for_each_peer(
     client: Callable[[str], Awaitable[None]],
 ) -> None:
+    """It names the address, whatever the peer says."""
     for reply in (NO_HTTP | NO_STATUS | AWAY).values():
         async with peer(reply) as url:
             with pytest.raises(TalkError) as caught:
@@ -124,6 +126,7 @@ async def test_each_client_has_a_sentence_for_each_peer(
 async def test_hosts_that_have_no_such_name(
     client: Callable[[str], Awaitable[None]], host: str
 ) -> None:
+    """They are refused before a name server is asked."""
     with pytest.raises(ServerUnreachable, match="is no server's address"):
         await until_ready(f"http://{host}", lambda _: None)
     with pytest.raises(TalkError):

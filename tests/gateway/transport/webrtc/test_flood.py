@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import statistics
 import sys
 
@@ -57,7 +58,11 @@ async def test_a_flood_of_packets_has_its_calls_share_of_the_loop(
         dropped = running.gateway.calls.metrics.over_share._value
 
         def read_so_far() -> float:
-            return worked_on + dropped.get()
+            total: float = worked_on + dropped.get()
+            return total
+
+        def has_read_more(than: float) -> bool:
+            return read_so_far() > than
 
         try:
             await until(lambda: dropped.get() > 0)
@@ -69,7 +74,7 @@ async def test_a_flood_of_packets_has_its_calls_share_of_the_loop(
                     await neighbour.send("hello")
                     await receive(neighbour, "echo")
                     ahead.append(read_so_far() - before)
-                    await until(lambda before=before: read_so_far() > before)
+                    await until(functools.partial(has_read_more, before))
                 assert flooder.returncode is None, "the flood ended before the questions did"
                 assert read_so_far() - began > QUESTIONS, "there was no flood"
                 await until(lambda: len(running.sessions[2].heard) > 24_000)

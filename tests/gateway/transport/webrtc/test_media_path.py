@@ -17,6 +17,7 @@ from aiortc import RTCPeerConnection, RTCSessionDescription, rtcdtlstransport
 from aiortc.rtcrtpreceiver import RTCRtpReceiver
 from aiortc.rtcrtpsender import RTCRtpSender
 from aiortc.rtp import HeaderExtensionsMap, RtpPacket
+from pylibsrtp._binding import ffi
 
 from headstart.gateway.runtime.fairness import BURST_S, RESERVE_S, LoopTimeBudget
 from headstart.gateway.transport.webrtc import aiortc_hooks, media_path
@@ -106,7 +107,7 @@ def test_packets_are_decrypted_as_pylibsrtp_does_it() -> None:
     rng = random.Random(2)
     sender = srtp(pylibsrtp.Policy.SSRC_ANY_OUTBOUND)
     ours, theirs = (srtp(pylibsrtp.Policy.SSRC_ANY_INBOUND) for _ in range(2))
-    size = pylibsrtp.ffi.new("int *")
+    size = ffi.new("int *")
     opened = refused = 0
     for number in range(2_000):
         header = struct.pack("!BBHLL", 0x80, 111, number, number * 960, 7)
