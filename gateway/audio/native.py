@@ -179,9 +179,15 @@ def build() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where the gateway's processes keep what they make once per machine."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "headstart" / "gateway"
+    """Where the gateway's processes keep what they make once per machine. Raises `OSError` if the
+    user has no home directory."""
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "headstart" / "gateway"
+    try:
+        home = Path.home()
+    except RuntimeError as error:  # a user id without a name, as containers have them
+        raise FileNotFoundError("no home directory for the cache: set XDG_CACHE_HOME") from error
+    return home / ".cache" / "headstart" / "gateway"
 
 
 def _fingerprint(compiler: str) -> str:

@@ -385,8 +385,11 @@ async def _serve(
 async def start_behind(voice: VoiceLink, start: Callable[[], None]) -> None:
     """Call `start` once the voice is loaded, or known not to be there, or takes long: it may be
     fetched first."""
+    # Not `wait_for`: Python 3.11's loses a cancellation in the moment of an answer, and what is
+    # started behind the server's end would stay.
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(voice.tried.wait(), VOICE_WAIT_S)
+        async with asyncio.timeout(VOICE_WAIT_S):
+            await voice.tried.wait()
     start()
 
 

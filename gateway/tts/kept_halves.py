@@ -3,7 +3,8 @@
 Cutting a voice in two and optimising the halves takes twice the time of everything else that its
 worker does until it speaks. The files lie in the gateway's folder of what it makes once per machine
 (`gateway.audio.native`), 63 MB for joe; their name holds a digest of all that they depend on, and
-those of another digest are removed. What cannot be kept is made at each start.
+those of another digest are removed, as are drafts of a process that was killed. What cannot be kept
+is made at each start.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import hashlib
 import importlib
 import logging
 import os
+import shutil
 import tempfile
+import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,8 @@ log = logging.getLogger("headstart.voice.worker")
 HALVES = ("encoder", "decoder")
 _LIBRARIES = ("onnx", "onnxruntime")
 _ERRORS_ONLY = 3  # ONNX Runtime's; it warns that the files are for this machine
+DRAFT = ".making-"
+DRAFT_OLD_S = 3600  # nobody is still at work on it: making takes some seconds
 
 
 def session(model: bytes | Path, optimised: Path | None = None) -> Any:
@@ -49,7 +54,6 @@ class KeptHalves:
 
     def __init__(self, name: str, weights: Path, code: Path) -> None:
         self._name = name
-        self._folder = cache_folder()
         status = weights.stat()
         facts = [weights.name, str(status.st_size), str(status.st_mtime_ns), processor()]
         facts += [f"{library} {version(library)}" for library in _LIBRARIES]
@@ -59,11 +63,13 @@ class KeptHalves:
         self._digest = digest.hexdigest()[:20]
 
     def load(self) -> list[Any] | None:
-        """Sessions of the encoder and the decoder; None if they are not there, or damaged."""
-        paths = [self._path(half) for half in HALVES]
-        if not all(path.is_file() for path in paths):
-            return None
+        """Sessions of the encoder and the decoder; None if they are not there, or cannot be
+        loaded."""
         try:
+            folder = cache_folder()
+            paths = [self._path(folder, half) for half in HALVES]
+            if not all(path.is_file() for path in paths):  # raises an error in a closed folder
+                return None
             return [session(path) for path in paths]
         except Exception as error:  # the runtime's errors have no common base
             log.warning("the voice that was kept cannot be used, and is made again: %s", error)
@@ -78,20 +84,30 @@ class KeptHalves:
             return [session(model) for model in models]
 
     def _made(self, models: tuple[bytes, bytes]) -> list[Any]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=self._folder, prefix=".making-") as folder:
+        kept = cache_folder()
+        kept.mkdir(parents=True, exist_ok=True)
+        _remove_drafts(kept)
+        with tempfile.TemporaryDirectory(dir=kept, prefix=DRAFT) as folder:
             drafts = [Path(folder) / half for half in HALVES]
             made = [session(model, draft) for model, draft in zip(models, drafts, strict=True)]
             for half, draft in zip(HALVES, drafts, strict=True):
                 with draft.open("rb") as file:
                     os.fsync(file.fileno())  # a name for half a file would be worse than none
-                draft.replace(self._path(half))
+                draft.replace(self._path(kept, half))
         for half in HALVES:
-            for other in self._folder.glob(f"{self._name}-*-{half}.onnx"):
-                if other != self._path(half):
+            for other in kept.glob(f"{self._name}-*-{half}.onnx"):
+                if other != self._path(kept, half):
                     with contextlib.suppress(OSError):
                         other.unlink()
         return made
 
-    def _path(self, half: str) -> Path:
-        return self._folder / f"{self._name}-{self._digest}-{half}.onnx"
+    def _path(self, folder: Path, half: str) -> Path:
+        return folder / f"{self._name}-{self._digest}-{half}.onnx"
+
+
+def _remove_drafts(folder: Path) -> None:
+    """Those that a killed process has left: 63 MB each."""
+    for draft in folder.glob(f"{DRAFT}*"):
+        with contextlib.suppress(OSError):  # another process removes it too
+            if time.time() - draft.stat().st_mtime > DRAFT_OLD_S:
+                shutil.rmtree(draft)

@@ -105,9 +105,15 @@ def route_unknown_payloads(receiver: Any, on_packet: PacketHandler) -> None:
 def bound_sources(receiver: Any) -> None:
     """Count and report the packets of the newest `SOURCES_MAX` sources only. A report on more
     becomes too long to send, which ends the task that makes reports, and then the receiver waits
-    for that task forever when it is stopped. Should it end otherwise, the receiver still stops."""
+    for that task forever when it is stopped. Should it end otherwise, the receiver still stops. An
+    estimate of the bit rate that names more than 255 sources ends the connection."""
     receiver._RTCRtpReceiver__remote_streams = _NewestSources()
     receiver._RTCRtpReceiver__active_ssrc = _NewestSources()
+    receiver._RTCRtpReceiver__lsr = _NewestSources()  # of a sender's reports
+    receiver._RTCRtpReceiver__lsr_time = _NewestSources()
+    estimator = receiver._RTCRtpReceiver__remote_bitrate_estimator
+    if estimator is not None:  # of pictures
+        estimator.ssrcs = _NewestSources()
     run = receiver._run_rtcp
 
     async def owned() -> None:

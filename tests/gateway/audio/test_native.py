@@ -99,6 +99,25 @@ def test_without_a_compiler_numpy_serves(
         native_audio.cache_clear()
 
 
+def test_without_a_home_numpy_serves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of a user id without a name in a container; the warning says what to set."""
+
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", home)
+    native_audio.cache_clear()
+    try:
+        assert native_audio() is None
+        assert "set XDG_CACHE_HOME" in caplog.text
+    finally:
+        monkeypatch.undo()
+        native_audio.cache_clear()
+
+
 def test_a_source_that_does_not_compile_is_no_end_of_the_world(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -365,3 +365,20 @@ async def test_picture_decoders_do_not_wait_long(monkeypatch: pytest.MonkeyPatch
 
     await start_behind(VoiceLink(argv), lambda: started.append(True))
     assert started
+
+
+async def test_picture_decoders_do_not_start_behind_the_servers_end() -> None:
+    """It ends in the moment in which the voice is there."""
+    started: list[bool] = []
+
+    async def argv() -> list[str]:
+        raise AssertionError
+
+    voice = VoiceLink(argv)
+    waiting = asyncio.create_task(start_behind(voice, lambda: started.append(True)))
+    await asyncio.sleep(0)
+    voice.tried.set()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not started

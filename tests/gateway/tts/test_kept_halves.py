@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from headstart.engine.weights import ensure
-from headstart.gateway.tts.kept_halves import HALVES, KeptHalves, session
+from headstart.gateway.tts.kept_halves import DRAFT, DRAFT_OLD_S, HALVES, KeptHalves, session
 from headstart.gateway.tts.vits import Vits, load_vits, read_vits
 
 
@@ -94,15 +95,40 @@ def test_other_weights_are_another_voice(weights: Path) -> None:
     assert not set(files(weights)) & set(before)
 
 
+def no_home() -> Path:
+    raise RuntimeError("Could not determine home directory.")  # as `Path.home`
+
+
+@pytest.mark.parametrize("why", ["not a folder", "cannot be looked at", "no home"])
 def test_without_a_folder_it_is_made_each_time(
-    weights: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    weights: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, why: str
 ) -> None:
-    """A cache that cannot be written to costs time only."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(weights))  # a file
+    """A cache that cannot be used costs time only."""
+    if why == "not a folder":
+        monkeypatch.setenv("XDG_CACHE_HOME", str(weights))
+    elif why == "cannot be looked at":  # a name too long: root could look into a closed folder
+        monkeypatch.setenv("XDG_CACHE_HOME", str(weights.parent / ("x" * 300)))
+    else:
+        monkeypatch.delenv("XDG_CACHE_HOME")
+        monkeypatch.setattr(Path, "home", no_home)
     with caplog.at_level(logging.WARNING):
+        assert kept(weights).load() is None
         assert results(kept(weights).make(MODELS)) == WANTED
-    assert kept(weights).load() is None
+        assert kept(weights).load() is None
     assert "at each start" in caplog.text
+
+
+def test_drafts_of_a_killed_process_are_removed(weights: Path) -> None:
+    """Not those that another process may be at work on."""
+    folder = weights.parent / "cache" / "headstart" / "gateway"
+    for name in ("old", "new"):
+        draft = folder / f"{DRAFT}{name}"
+        draft.mkdir(parents=True)
+        (draft / "encoder").write_bytes(b"half")
+    long_ago_s = time.time() - 2 * DRAFT_OLD_S
+    os.utime(folder / f"{DRAFT}old", (long_ago_s, long_ago_s))
+    kept(weights).make(MODELS)
+    assert [name for name in files(weights) if name.startswith(DRAFT)] == [f"{DRAFT}new"]
 
 
 @pytest.mark.weights

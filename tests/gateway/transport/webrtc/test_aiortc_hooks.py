@@ -14,13 +14,14 @@ from aiortc import (
     MediaStreamTrack,
     RTCPeerConnection,
     RTCSessionDescription,
+    rate,
     rtcdtlstransport,
     rtcicetransport,
     rtcrtpreceiver,
 )
 from aiortc.rtcrtpreceiver import RemoteStreamTrack, RTCRtpReceiver
 from aiortc.rtcsctptransport import InitChunk
-from aiortc.rtp import RtpPacket
+from aiortc.rtp import RtcpSenderInfo, RtcpSrPacket, RtpPacket
 
 from headstart.gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, TURN_S, LoopTimeBudget
 from headstart.gateway.transport.webrtc import aiortc_hooks
@@ -76,6 +77,9 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     assert "self._recv = self._connection.recv" in inspect.getsource(rtcicetransport)
     assert "self.__remote_streams[packet.ssrc] = StreamStatistics" in source
     assert "self.__active_ssrc[packet.ssrc] = " in source
+    assert "self.__lsr[packet.ssrc] = " in source
+    assert "self.__lsr_time[packet.ssrc] = " in source
+    assert "self.ssrcs[ssrc] = " in inspect.getsource(rate.RemoteBitrateEstimator)
     assert "ensure_future(self._run_rtcp())" in source
     assert "await self.__rtcp_exited.wait()" in source
     assert "self._setup_srtp()" in dtls
@@ -170,6 +174,29 @@ async def test_a_receiver_of_many_sources_reports_and_stops(fails: bool) -> None
     async with asyncio.timeout(60):
         await receiver.close()
     await sender.close()
+
+
+@pytest.mark.parametrize("kind", ["audio", "video"])
+async def test_nothing_that_a_receiver_keeps_grows_with_its_sources(kind: str) -> None:
+    """A packet and a report of each, at 100 a second. aiortc names those that it has in its
+    estimates of the bit rate: 255 have room."""
+    peer = RTCPeerConnection()
+    receiver: Any = peer.addTransceiver(kind).receiver
+    aiortc_hooks.bound_sources(receiver)
+    for number in range(1, 400):
+        packet = RtpPacket(payload_type=96, ssrc=number)
+        packet.extensions.abs_send_time = number * 10 * 2**18 // 1000
+        await receiver._handle_rtp_packet(packet, arrival_time_ms=number * 10)
+        info = RtcpSenderInfo(ntp_timestamp=0, rtp_timestamp=0, packet_count=1, octet_count=1)
+        await receiver._handle_rtcp_packet(RtcpSrPacket(ssrc=number, sender_info=info))
+    tables = {name: each for name, each in vars(receiver).items() if isinstance(each, dict)}
+    estimator = receiver._RTCRtpReceiver__remote_bitrate_estimator
+    if kind == "video":
+        tables["estimated"] = estimator.ssrcs
+    lengths = {name: len(table) for name, table in tables.items()}
+    assert set(lengths.values()) <= {0, 1, SOURCES_MAX}, lengths
+    assert lengths["_RTCRtpReceiver__lsr"] == SOURCES_MAX
+    await peer.close()
 
 
 class Router:
