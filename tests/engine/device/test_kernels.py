@@ -134,10 +134,10 @@ def test_a_step_stays_on_the_gpu(
 
 
 def test_a_step_may_want_no_logits(
-    mixed: Batch, launched: Launched, on_a_gpu: DeviceDecoder
+    chunks: HostStep, launched: Launched, on_a_gpu: DeviceDecoder
 ) -> None:
     """While people speak, most steps only prefill: no row goes through the head."""
-    host = replace(HostStep.of(mixed), wanted=np.zeros(0, np.int64))
+    host = replace(chunks, wanted=np.zeros(0, np.int64))
     logits = compute(on_a_gpu, cache_for(on_a_gpu.spec, "fp32"), host)
     assert logits.shape == (0, on_a_gpu.spec.vocab_size)
 
