@@ -363,8 +363,9 @@ class EngineLink:
         if not self._send(self._clock.to_engine(command) if self._clock.ns else command):
             # Deferred: the caller is in the middle of carrying out a session's actions.
             assert self._loop is not None
+            stalled = tasks.guard(self._stalled, "engine link", tasks.nothing_depends_on_it)
             self._loop.call_soon(
-                self._stalled, f"{HIGH_WATER_MESSAGES} commands are waiting to be read by it"
+                stalled, f"{HIGH_WATER_MESSAGES} commands are waiting to be read by it"
             )
             return False
         self.counters.commands += 1
@@ -394,7 +395,8 @@ class EngineLink:
 
     def _heartbeat(self) -> None:
         assert self._loop is not None
-        self._timer = self._loop.call_later(PING_INTERVAL_S, self._heartbeat)
+        beat = tasks.guard(self._heartbeat, "engine link", tasks.nothing_depends_on_it)
+        self._timer = self._loop.call_later(PING_INTERVAL_S, beat)
         now_ns = time.monotonic_ns()
         self.check_address()
         # The queue is full or no engine is connected: the silence limit below detects it.

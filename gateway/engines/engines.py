@@ -269,7 +269,8 @@ class Engines:
         """Deferred: the caller is in the middle of telling sessions what happened."""
         if self._loop is not None and not self._will_settle:
             self._will_settle = True
-            self._loop.call_soon(self._settle)
+            settle = tasks.guard(self._settle, "engine link", tasks.nothing_depends_on_it)
+            self._loop.call_soon(settle)
 
     def _settle(self) -> None:
         """Find engines for the sessions that have none."""

@@ -29,6 +29,7 @@ from headstart.engine.api.keys import NAME, Accepted, BadKeys, check_address, ow
 from headstart.gateway.engine_address import Address
 from headstart.gateway.engine_link import HIGH_WATER_MESSAGES, WireUser
 from headstart.gateway.errors import ConfigError
+from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.socket_reader import NOBLOCK, SocketReader
 
 log = logging.getLogger("headstart.engines")
@@ -147,7 +148,10 @@ class EnginePort:
 
     def _look_after_address(self) -> None:
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._check_s, self._look_after_address)
+        look = tasks.guard(
+            self._look_after_address, "engine address", tasks.nothing_depends_on_it
+        )
+        self._timer = loop.call_later(self._check_s, look)
         if self._address.check() and not self._by_peer:
             self._address.forget_old()
 

@@ -15,6 +15,8 @@ from typing import Generic, TypeVar
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from headstart.gateway.runtime import tasks
+
 DRAIN_MESSAGES = 256
 NOBLOCK = int(zmq.NOBLOCK)
 
@@ -34,17 +36,23 @@ class SocketReader(Generic[Message]):
         monitored: Callable[[Mapping[str, object]], None],
     ) -> None:
         self._socket, self._monitor = socket, monitor
-        self._receive, self._deliver, self._monitored = receive, deliver, monitored
+        self._receive = receive
+        # What fails at one message costs none of those behind it.
+        lost = tasks.nothing_depends_on_it
+        self._deliver = tasks.guard(deliver, "engine socket", lost)
+        self._monitored = tasks.guard(monitored, "engine socket", lost)
+        self._drain = tasks.guard(self.drain, "engine socket", lost)
+        self._read_monitor = tasks.guard(self.read_monitor, "engine socket", lost)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._will_read = False  # scheduled to read, whatever the descriptor says
 
     def start(self) -> None:
         """Read from now on. Call on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._loop.add_reader(self._socket.fileno(), self.drain)
-        self._loop.add_reader(self._monitor.fileno(), self.read_monitor)
-        self._loop.call_soon(self.read_monitor)
-        self._loop.call_soon(self.drain)
+        self._loop.add_reader(self._socket.fileno(), self._drain)
+        self._loop.add_reader(self._monitor.fileno(), self._read_monitor)
+        self._loop.call_soon(self._read_monitor)
+        self._loop.call_soon(self._drain)
 
     def stop(self) -> None:
         """Deliver nothing more. Call before the sockets are closed."""
@@ -57,7 +65,7 @@ class SocketReader(Generic[Message]):
         """Something was sent over the socket: what arrives now may go unnoticed otherwise."""
         if self._loop is not None and not self._will_read:
             self._will_read = True
-            self._loop.call_soon(self.drain)
+            self._loop.call_soon(self._drain)
 
     def drain(self) -> None:
         """Deliver what waits, `DRAIN_MESSAGES` at most; the rest in the loop's next turn."""
@@ -71,7 +79,7 @@ class SocketReader(Generic[Message]):
                 return
             self._deliver(message)
         if self._loop is not None:
-            self._loop.call_soon(self.drain)
+            self._loop.call_soon(self._drain)
 
     def read_monitor(self) -> None:
         """Report what the monitor has seen."""

@@ -479,15 +479,7 @@ async def _supervise(
     their encoder process, which ends behind them."""
     loop = asyncio.get_running_loop()
     running = [tasks.awaited(process.run(), "supervisor") for process in processes]
-    encoding = [] if encoder is None else [tasks.awaited(encoder.run(), "supervisor")]
-
-    def encoder_ended(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("%s", error)
-            log.error("pictures fail until these engines are started again")
-
-    for task in encoding:
-        task.add_done_callback(encoder_ended)
+    encoding = [] if encoder is None else [tasks.awaited(_encode(encoder), "supervisor")]
 
     def end() -> None:
         for task in [*running, *encoding]:
@@ -506,6 +498,14 @@ async def _supervise(
     finally:
         end()
         await asyncio.gather(*running, *encoding, return_exceptions=True)
+
+
+async def _encode(encoder: ChildProcess) -> None:
+    try:
+        await encoder.run()
+    except Exception as error:
+        log.error("%s", error)
+        log.error("pictures fail until these engines are started again")
 
 
 def import_rest() -> None:

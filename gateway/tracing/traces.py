@@ -91,7 +91,8 @@ class Traces(Observer):
             self._waiting[name] = record
         elif record.revision == 1:
             self._waiting[name] = record
-            asyncio.get_running_loop().call_later(self._settle_s, self._settled, name)
+            settled = tasks.guard(self._settled, "traces", tasks.nothing_depends_on_it)
+            asyncio.get_running_loop().call_later(self._settle_s, settled, name)
             if len(self._waiting) > WAITING_MAX:
                 self._settled(next(iter(self._waiting)))
 

@@ -195,7 +195,8 @@ class ProcessDecoder:
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, and the process with it
-                loop.call_soon_threadsafe(call, *arguments)
+                guarded = tasks.guard(call, "picture decoders", tasks.nothing_depends_on_it)
+                loop.call_soon_threadsafe(guarded, *arguments)
 
     def _exchange(self, timed: _Timed, encoded: Encoded, size: api.PictureSize) -> Answer:
         text = encoded.text

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 import pytest
 import zmq
 
+from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.socket_reader import DRAIN_MESSAGES, NOBLOCK, SocketReader
 
 
@@ -21,7 +22,7 @@ class Pair:
         self.monitor: zmq.Socket[bytes] = self.ours.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self.got: list[bytes] = []
         self.seen: list[Mapping[str, object]] = []
-        self.stop_at = -1
+        self.stop_at = self.fail_at = -1
         self.reader = SocketReader(
             self.ours, self.monitor, lambda: self.ours.recv(NOBLOCK), self.take, self.seen.append
         )
@@ -35,6 +36,8 @@ class Pair:
         self.got.append(message)
         if len(self.got) == self.stop_at:
             self.reader.stop()
+        if len(self.got) == self.fail_at:
+            raise ValueError
 
     def close(self) -> None:
         self.reader.stop()
@@ -102,3 +105,15 @@ async def test_nothing_is_delivered_once_stopped(pair: Pair) -> None:
     pair.reader.drain()
     pair.reader.read_monitor()
     assert len(pair.got) == 1
+
+
+async def test_a_message_that_fails_costs_no_other(pair: Pair) -> None:
+    """Those behind it are delivered, though the descriptor tells of them no more."""
+    before = tasks.failures["engine socket"]
+    for number in range(3):
+        pair.theirs.send(bytes([number]))
+    pair.fail_at = 1
+    pair.reader.start()
+    await all_there(pair, 3)
+    assert pair.got == [b"\0", b"\1", b"\2"]
+    assert tasks.failures["engine socket"] == before + 1

@@ -36,7 +36,7 @@ from tests.gateway.shell_fakes import (
 from tests.gateway.transport.webrtc.peer import Camera, Microphone, calling
 from tests.gateway.transport.webrtc.sound import sine
 
-GATEWAY = Path(tasks.__file__).parent
+GATEWAY = Path(tasks.__file__).parents[1]
 
 
 class Broken(Exception):
@@ -302,7 +302,6 @@ MAKERS = {"create_task", "ensure_future", "TaskGroup", "add_done_callback"}
 CALLBACKS = {"call_soon": 0, "call_soon_threadsafe": 0, "call_later": 1, "call_at": 1}
 ELSEWHERE = {
     "tasks.py": "the helper",
-    "engine_client.py": "its callbacks guard each listener, and the next heartbeat reads on",
     "ticker.py": "its timer is set before the callbacks are called, which are guarded",
 }
 
@@ -320,19 +319,19 @@ def calls_of(path: Path) -> list[tuple[int, str, ast.Call]]:
 def is_guarded(node: ast.Call, position: int, guards: set[str]) -> bool:
     """Whether what the loop is to call comes from `tasks.guard`, there or under a name of its."""
     given = node.args[position]
-    if isinstance(given, ast.Name):
-        return given.id in guards
+    if isinstance(given, ast.Name | ast.Attribute):
+        return ast.unparse(given) in guards
     return isinstance(given, ast.Call) and ast.unparse(given.func).endswith("guard")
 
 
 def guards_of(path: Path) -> set[str]:
     return {
-        target.id
+        ast.unparse(name)
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
         if ast.unparse(node.value.func).endswith("guard")
-        for target in node.targets
-        if isinstance(target, ast.Name)
+        for name in node.targets
+        if isinstance(name, ast.Name | ast.Attribute)
     }
 
 
