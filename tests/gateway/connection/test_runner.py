@@ -156,6 +156,22 @@ async def test_sound_that_the_engine_is_behind_of_is_not_taken_at_once() -> None
         assert not channel.offer("sound hear 40")
 
 
+async def test_an_end_that_comes_with_room() -> None:
+    """The reader waits for the engine, which catches up as the session is ended: it is over."""
+    for turns in range(6):  # of the loop, between the two
+        channel = ListChannel("hear 31000")
+        runner = SessionRunner("s", channel, EchoSession("s", True, "m"), lambda _: True, Bounds())
+        running = asyncio.create_task(runner.run())
+        await until(lambda found=runner: found._flow.must_wait)
+        runner._room.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        done, _ = await asyncio.wait({running}, timeout=10)
+        channel.gone.set()
+        assert done, turns
+
+
 async def test_a_bug_in_hearing_ends_its_session_only() -> None:
     """Nothing reaches the socket that the sound came from; the session is hung up, and takes no
     more."""
