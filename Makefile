@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml $(LOCK)
 	$(BIN)/python -m pip install --quiet -c $(LOCK) --upgrade pip
 	$(BIN)/python -m pip install --progress-bar on -c $(LOCK) --build-constraint $(LOCK) -e '.[test,voice,otel]'
 	$(BIN)/python -m headstart.kernels.build
-	$(BIN)/python -m compileall -q headstart gateway engine kernels
+	@$(BIN)/python -m compileall -q headstart gateway engine kernels || echo "headstart: set-up goes on; Python compiles these itself, at each start"
 	@$(BIN)/python -m headstart.web_assets || echo "headstart: set-up goes on without it"
 	@touch $@
 

@@ -366,8 +366,10 @@ class SessionRunner:
                     pause_s = self._spent(began_s)
             if self._flow.must_wait:
                 self._room.clear()
+                # Not `wait_for`: Python 3.11's ignores a cancellation that room comes with.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._room.wait(), CREDIT_WAIT_S)
+                    async with asyncio.timeout(CREDIT_WAIT_S):
+                        await self._room.wait()
             if self._ordered is not None:
                 self._watch.waits(Wait.PICTURES, self._now_ns())
                 await asyncio.wait({self._ordered})

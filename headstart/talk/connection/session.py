@@ -106,7 +106,9 @@ class ClientSession:
                 if self._ended is not None:
                     raise self._ended
                 try:
-                    await asyncio.wait_for(self._changed.wait(), self._quiet_wait_s)
+                    # Not `wait_for`: Python 3.11's ignores a cancellation that an event comes with.
+                    async with asyncio.timeout(self._quiet_wait_s):
+                        await self._changed.wait()
                 except TimeoutError as error:
                     raise ServerFailed(
                         f"the server sent nothing for {self._quiet_wait_s:.0f} s; still owed: "

@@ -3,6 +3,8 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 
+import pytest
+
 from headstart.engine import api
 from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.connection.flow_control import PICTURES_BEHIND_BYTES
@@ -154,6 +156,23 @@ async def test_sound_that_the_engine_is_behind_of_is_not_taken_at_once() -> None
     async with hearing() as channel:
         assert channel.offer("sound hear 31000")
         assert not channel.offer("sound hear 40")
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_an_end_that_comes_with_room(turns: int) -> None:
+    """The reader waits for the engine, which catches up as the session is ended: it is over.
+    `turns`: of the loop, between the two."""
+    channel = ListChannel("hear 31000")
+    runner = SessionRunner("s", channel, EchoSession("s", True, "m"), lambda _: True, Bounds())
+    running = asyncio.create_task(runner.run())
+    await until(lambda: runner._flow.must_wait)
+    runner._room.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    running.cancel()
+    done, _ = await asyncio.wait({running}, timeout=10)
+    channel.gone.set()
+    assert done
 
 
 async def test_a_bug_in_hearing_ends_its_session_only() -> None:
