@@ -18,6 +18,8 @@ from typing import ClassVar
 
 from headstart.engine.errors import EngineError
 
+CONFIG = "config.json"
+"""The file by which a folder is taken for a model directory."""
 _MIB = 1 << 20
 
 
@@ -43,8 +45,12 @@ class UnknownName(WeightsError):
 
     code: ClassVar[str] = "unknown_weights"
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"there is no model or weight named {name!r}; known: {', '.join(known)}")
+    def __init__(self, name: str, known: Sequence[str], what: str = "model or weight") -> None:
+        """`what`: the kind of thing that was looked for."""
+        said = f"there is no {what} named {name!r}; known: {', '.join(known)}"
+        if Path(name).is_dir():
+            said += f"; the folder of that name is no model directory: it has no {CONFIG}"
+        super().__init__(said)
         self.name = name
         self.known = tuple(known)
 
