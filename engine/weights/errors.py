@@ -6,6 +6,7 @@ WeightsError
 ├── WeightsMissing   a weight is not fetched yet
 ├── IntegrityError   a file is not the one the manifest describes (size or SHA-256)
 ├── SourceFailed     one source failed; the next is tried
+├── StoreNotWritable the folder of the weights cannot be written to
 ├── DiskFull         the file system has too little free space
 └── FetchFailed      every source of a weight failed: one reason per source
 """
@@ -88,6 +89,18 @@ class SourceFailed(WeightsError):
     """A source failed: not there, no network, no such package or member."""
 
     code: ClassVar[str] = "weights_source_failed"
+
+
+class StoreNotWritable(WeightsError):
+    """A weight has to be fetched, and `folder` cannot be written to."""
+
+    code: ClassVar[str] = "weights_not_writable"
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(
+            f"cannot store weights in {folder}: {reason}; set HEADSTART_HOME to a folder of yours"
+        )
+        self.folder = folder
 
 
 class DiskFull(WeightsError):
