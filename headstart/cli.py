@@ -353,6 +353,12 @@ def talk(
         arguments += ["--engine", engine]
     if config is not None:
         arguments += ["--config", str(config)]
+    if url is not None and (stay or arguments):
+        flag = "--stay" if stay else arguments[0]
+        raise typer.BadParameter(
+            f"{flag} is for the server that talk starts: leave out --url, or give it to the "
+            f"`headstart serve` behind that address"
+        )
     if ask:
         if len(files) > 1:
             raise typer.BadParameter(f"--ask is about one file, got {len(files)}")

@@ -91,9 +91,9 @@ def checked(folder: Path, *, stored: bool = True) -> Path:
     needed = ["config.json", TOKENIZER, SETTINGS, *([".safetensors"] if stored else [])]
     missing = [end for end in needed if not any(name.endswith(end) for name in names)]
     if missing:
-        shown = ", ".join(names[:_SHOWN_FILES]) or "nothing"
+        shown = ", ".join(names[:_SHOWN_FILES])
         more = f" and {len(names) - _SHOWN_FILES} more" if len(names) > _SHOWN_FILES else ""
-        got = f"no {' and no '.join(missing)}, but {shown}{more}"
+        got = f"no {' and no '.join(missing)}, but {shown}{more}" if names else "an empty folder"
         raise BadWeights(folder, "model directory", EXPECTED, got)
     return folder.resolve()
 

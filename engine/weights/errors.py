@@ -6,6 +6,7 @@ WeightsError
 ├── WeightsMissing   a weight is not fetched yet
 ├── IntegrityError   a file is not the one the manifest describes (size or SHA-256)
 ├── SourceFailed     one source failed; the next is tried
+├── StoreNotWritable the folder of the weights cannot be written to
 ├── DiskFull         the file system has too little free space
 └── FetchFailed      every source of a weight failed: one reason per source
 """
@@ -18,6 +19,8 @@ from typing import ClassVar
 
 from headstart.engine.errors import EngineError
 
+CONFIG = "config.json"
+"""The file by which a folder is taken for a model directory."""
 _MIB = 1 << 20
 
 
@@ -43,8 +46,12 @@ class UnknownName(WeightsError):
 
     code: ClassVar[str] = "unknown_weights"
 
-    def __init__(self, name: str, known: Sequence[str]) -> None:
-        super().__init__(f"there is no model or weight named {name!r}; known: {', '.join(known)}")
+    def __init__(self, name: str, known: Sequence[str], what: str = "model or weight") -> None:
+        """`what`: the kind of thing that was looked for."""
+        said = f"there is no {what} named {name!r}; known: {', '.join(known)}"
+        if Path(name).is_dir():
+            said += f"; the folder of that name is no model directory: it has no {CONFIG}"
+        super().__init__(said)
         self.name = name
         self.known = tuple(known)
 
@@ -82,6 +89,18 @@ class SourceFailed(WeightsError):
     """A source failed: not there, no network, no such package or member."""
 
     code: ClassVar[str] = "weights_source_failed"
+
+
+class StoreNotWritable(WeightsError):
+    """A weight has to be fetched, and `folder` cannot be written to."""
+
+    code: ClassVar[str] = "weights_not_writable"
+
+    def __init__(self, folder: Path, reason: str) -> None:
+        super().__init__(
+            f"cannot store weights in {folder}: {reason}; set HEADSTART_HOME to a folder of yours"
+        )
+        self.folder = folder
 
 
 class DiskFull(WeightsError):

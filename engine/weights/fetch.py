@@ -28,6 +28,7 @@ from headstart.engine.weights.errors import (
     FetchFailed,
     IntegrityError,
     SourceFailed,
+    StoreNotWritable,
     WeightsError,
 )
 from headstart.engine.weights.join import join_parts
@@ -87,7 +88,8 @@ class Fetcher:
     def ensure(self, name: str, progress: Progress | None = None) -> Path:
         """The path of weight `name`, fetched if it is missing.
 
-        Raises `UnknownName`, `DiskFull`, or `FetchFailed` with a reason for each source.
+        Raises `UnknownName`, `StoreNotWritable`, `DiskFull`, or `FetchFailed` with a reason for
+        each source.
         """
         weight = self.manifest.weight(name)
         store = Store(self.root)
@@ -310,9 +312,14 @@ def _locked(path: Path, weight: Weight, progress: Progress) -> Iterator[None]:
     """Hold the lock at `path`, waiting for another process if necessary.
 
     The kernel releases the lock with the process, so a killed fetch leaves none behind.
+    Raises `StoreNotWritable`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as lock:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        opened = path.open("ab")
+    except OSError as error:
+        raise StoreNotWritable(path.parent, error.strerror or str(error)) from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -65,9 +65,13 @@ def replay(recording: Recording, pace: Pace, show: Callable[[Turn, bool], None])
 def print_replay(recording: Recording, pace: Pace, console: Console) -> None:
     """For people. What was wrong with the file is said on stderr."""
     colour = console.color_system is not None and not console.no_color
-    console.print(legend(colour))
+    began = False
 
     def show(turn: Turn, is_new: bool) -> None:
+        nonlocal began
+        if not began:  # only now: the file may turn out to be no recording
+            console.print(legend(colour))
+            began = True
         if is_new:
             console.print(line(turn, colour), crop=True)
 

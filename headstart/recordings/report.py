@@ -124,8 +124,8 @@ def _small(comparison: Comparison) -> str:
 
 
 def _verdict(comparison: Comparison) -> Text:
-    limit = f"{comparison.fail_over_percent:g} %"
+    limit = f"{comparison.fail_over_percent:g} % with the whole interval above 0"
     if not comparison.slower:
-        return Text(f"B is not slower than A by more than {limit} and the interval.", style="bold")
+        return Text(f"B is not slower than A: nothing by more than {limit}.", style="bold")
     named = ", ".join(f"{TOTALS[stage]} {label(q)}" for stage, q in comparison.slower)
-    return Text(f"B is slower by more than {limit} and the interval: {named}.", style="bold red")
+    return Text(f"B is slower by more than {limit}: {named}.", style="bold red")

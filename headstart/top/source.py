@@ -108,10 +108,9 @@ class LiveFeed:
         except InvalidStatus as error:
             raise self._refused(error) from error
         except (OSError, TimeoutError, EOFError) as error:
+            asked = "is the server running, and is there no file of that name?"
             raise _Lost(
-                ServerUnreachable(
-                    f"nobody answers at {self._name} ({error}): is the server running?"
-                )
+                ServerUnreachable(f"nobody answers at {self._name} ({error}): {asked}")
             ) from error
         # `ValueError`: a host that has no such name, perhaps one that the server sends us to.
         except (InvalidHandshake, InvalidURI, ValueError) as error:

@@ -32,10 +32,12 @@ def plan_lines(info: FileInfo, plan: Plan) -> list[str]:
     kinds.append("sound" if info.sound is not None else "no sound")
     length = clock(info.duration_s)
     reach = "" if _is_all(info, plan) else f"{clock(plan.start_s)} to {clock(plan.end_s)}: "
+    parts = _parts(plan.count)
+    if plan.count > 1:  # a single part ends with the file and overlaps nothing
+        parts += f" of {plan.part_s:g} s, {plan.overlap_s:g} s of each read twice"
     return [
         f"{info.path.name} · {length} · {' · '.join(kinds)}",
-        f"{reach}{_parts(plan.count)} of {plan.part_s:g} s, {plan.overlap_s:g} s of each read "
-        f"twice · roughly {in_words(plan.cost_s())}, if a part takes {COST_S:g} s",
+        f"{reach}{parts} · roughly {in_words(plan.cost_s())}, if a part takes {COST_S:g} s",
     ]
 
 

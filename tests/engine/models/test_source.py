@@ -39,7 +39,7 @@ def test_a_wrong_directory_is_told_what_belongs_there(tmp_path: Path) -> None:
     """None at all, an empty one, and one with other files."""
     with pytest.raises(BadWeights, match=r"expected config\.json, .*, got no such directory"):
         source_of(EngineConfig(model=str(tmp_path / "nowhere")))
-    with pytest.raises(BadWeights, match="but nothing"):
+    with pytest.raises(BadWeights, match="got an empty folder"):
         checked(tmp_path)
     for i in range(7):
         (tmp_path / f"{i}.gguf").touch()

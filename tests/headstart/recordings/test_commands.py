@@ -50,6 +50,15 @@ def test_replay_prints_a_line_a_turn(recorded: Path) -> None:
     assert not any("\x1b" in line for line in lines)
 
 
+def test_what_is_no_recording_gets_no_legend(tmp_path: Path) -> None:
+    """Only the error: nothing is printed before the file is known to be a recording."""
+    (tmp_path / "notes.txt").write_text("hello")
+    for name in ("notes.txt", "gone"):
+        done = headstart("replay", tmp_path / name, code=2)
+        assert done.stdout == ""
+        assert name in done.stderr
+
+
 def test_replay_in_json_is_the_feeds_turns(recorded: Path) -> None:
     """Every revision as it came; the last line sums it up."""
     *turns, last = map(

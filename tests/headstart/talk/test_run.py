@@ -70,3 +70,22 @@ def test_command_names_bad_files_with_code_2(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "is no sound or video file" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "flags", [["--stay"], ["--engine", "fake"], ["--ears", "auto"], ["--config", "a.toml"]]
+)
+def test_a_flag_for_its_own_server_is_refused_with_an_address(
+    flags: list[str], spoken: Path
+) -> None:
+    """They would be ignored: that server was started by somebody else."""
+    done = subprocess.run(
+        [sys.executable, "-m", "headstart", "talk", spoken, "--url", "http://127.0.0.1:9", *flags],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    said = " ".join(done.stderr.replace("│", " ").split())
+    assert done.returncode == 2
+    assert f"{flags[0]} is for the server that talk starts: leave out --url" in said

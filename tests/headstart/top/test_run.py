@@ -154,6 +154,7 @@ def test_what_is_wrong_is_said_with_code_2(feed: FakeFeed, tmp_path: Path) -> No
     feed.is_open, feed.status = False, 404
     assert "no dashboard" in once(address(feed), code=2).stderr
     assert "nobody answers" in once("127.0.0.1:9", code=2).stderr
+    assert "no file of that name" in once("gone.txt", code=2).stderr
     assert "expected http://HOST:PORT" in once("ftp://x", code=2).stderr
     assert "cannot be read" in once(str(tmp_path / "gone.jsonl.gz"), code=2).stderr
 

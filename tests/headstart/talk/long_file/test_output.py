@@ -65,6 +65,8 @@ def test_one_part_and_a_line() -> None:
     output.answered(Answer("When?", "Never.", "completed", [], 1.0))
     output.report(whole)
     shown = text.getvalue()
+    assert "1 part · roughly " in shown
+    assert "twice" not in shown
     assert "0:30 of 0:30 · part 1 of 1 · 2.0 x real time\n" in shown
     assert "read in detail: 1:11, 1:20-1:30 · 1 s" in shown
     assert "read in detail: nothing · 1 s" in shown
