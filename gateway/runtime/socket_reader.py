@@ -54,8 +54,8 @@ class SocketReader(Generic[Message]):
             self._loop = None
 
     def sent(self) -> None:
-        """Call after each send: sending can use up the descriptor's edge, so that a message which has
-        arrived would not wake the loop."""
+        """Call after each send: sending can use up the descriptor's edge, and a message that has
+        arrived would then not wake the loop."""
         if self._loop is not None and not self._will_read:
             self._will_read = True
             self._loop.call_soon(self.drain)
