@@ -131,9 +131,9 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) 
 
 
 def _collect_again() -> None:
-    """Collect garbage from now on, and never look through what is loaded. What loading left in
-    cycles goes first, such as the mapped header of a GGUF file: frozen, it would stay. Most objects
-    are those of imports, which leave next to nothing: they are frozen before."""
+    """Collect garbage from now on, without looking through what is loaded. One collection before
+    that frees the cycles that loading left, such as the mapped header of a GGUF file. It skips the
+    objects that imports made, most of all: they were frozen before, and hardly any is garbage."""
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -3,8 +3,10 @@
 Each dialog of questions.toml is a session of its own with the server's default prompts. A reader
 judged each answer once; verdicts.toml has the verdicts by exact wording. An answer that has changed
 since is "not judged", never silently right. Beside it is the result of the question's pattern. The
-results are written to docs/answers-MODEL.md.
-pattern_share, and the same for the held-out ones with `held_` before; first_ms_median.
+results are written to docs/answers-MODEL.md (`--write`).
+
+Keys: model, questions, judged, right_or_on_topic, share (of the questions), pattern_share, and the
+same for the held-out ones with `held_` before; first_ms_median.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from headstart.benchmarks import report
 from headstart.benchmarks.harness.chat import Chat
 from headstart.benchmarks.harness.in_process import Live
 from headstart.benchmarks.inputs import photos
-from headstart.benchmarks.inputs.pauses import QUESTIONS
+from headstart.benchmarks.inputs.questions import dialogs
 
 VERDICTS = Path(__file__).with_name("verdicts.toml")
 PAGES = Path(__file__).resolve().parents[2] / "docs"
@@ -46,12 +48,11 @@ class Row:
 
 def run(model: str, *, write: bool, as_json: bool) -> None:
     """Ask, look up verdicts and report; `write` the page in docs/."""
-    dialogs = tomllib.loads(QUESTIONS.read_text())["dialog"]
     verdicts = tomllib.loads(VERDICTS.read_text())
     pictures = {photo.name: photo for photo in photos.load()}
     live = Live(model)
     rows = []
-    for number, dialog in enumerate(dialogs):
+    for number, dialog in enumerate(dialogs()):
         chat = Chat(live, f"dialog-{number}")
         if "see" in dialog:
             chat.show(pictures[dialog["see"]].image)

@@ -14,7 +14,7 @@ import torch
 
 from headstart.benchmarks import report
 from headstart.benchmarks.harness.in_process import paths_of
-from headstart.benchmarks.references.engine_peers import LlamaCppPeer
+from headstart.benchmarks.references.engines import LlamaCppPeer
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.decoder import Decoder
 from headstart.engine.kvcache.token_stream import Stream

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import statistics
 import time
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +36,7 @@ from headstart.benchmarks.engine import kv_modality
 from headstart.benchmarks.harness.chat import Chat, Reply
 from headstart.benchmarks.harness.in_process import Live, paths_of
 from headstart.benchmarks.inputs import photos
-from headstart.benchmarks.inputs.pauses import QUESTIONS
+from headstart.benchmarks.inputs.questions import dialogs
 from headstart.engine.config import KV_DTYPES, EngineConfig
 from headstart.engine.kvcache.make_cache import make_cache
 from headstart.engine.kvcache.storage import kv_bytes_per_token
@@ -145,8 +144,7 @@ def _decoder(model: str, repeats: int, kinds: Sequence[str]) -> tuple[list[Row],
     loaded = load_model(paths_of(model).llm, config)
     set_threads(config.threads)
     torch.set_num_threads(1)
-    dialogs = tomllib.loads(QUESTIONS.read_text())["dialog"]
-    said = "\n".join(question["say"] for dialog in dialogs for question in dialog["ask"])
+    said = "\n".join(question["say"] for dialog in dialogs() for question in dialog["ask"])
     lanes = [Lane(loaded, config, kind) for kind in kinds]
     errors: dict[str, list[Error]] = {kind: [] for kind in kinds}
     for token in loaded.tokenizer.encode(said)[:TOKENS]:
@@ -211,7 +209,7 @@ def _answers(live: Live) -> list[Asked]:
     """Answers to the fifty questions; the held-out ones are not used."""
     pictures = {photo.name: photo for photo in photos.load()}
     answers = []
-    for number, dialog in enumerate(tomllib.loads(QUESTIONS.read_text())["dialog"]):
+    for number, dialog in enumerate(dialogs()):
         if dialog.get("held", False):
             continue
         chat = Chat(live, f"dialog-{number}")

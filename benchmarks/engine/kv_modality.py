@@ -25,7 +25,6 @@ embeddings' size. The packaged models' own pictures are notes in words, which no
 from __future__ import annotations
 
 import statistics
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -37,7 +36,7 @@ from torch import Tensor
 
 from headstart.benchmarks import report
 from headstart.benchmarks.harness.in_process import paths_of
-from headstart.benchmarks.inputs.pauses import QUESTIONS
+from headstart.benchmarks.inputs.questions import dialogs
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.config import MIB, EngineConfig
 from headstart.engine.decoder.decoder import TextDecoder
@@ -127,9 +126,9 @@ def _packaged(model: str) -> Subject:
     config = EngineConfig(model=model, kv_pool_bytes=MIB * 16)
     loaded = load_model(paths_of(model).llm, config)
     set_threads(config.threads)
-    encode, dialogs = loaded.tokenizer.encode, tomllib.loads(QUESTIONS.read_text())["dialog"]
+    encode = loaded.tokenizer.encode
     said = [
-        ask["say"] for dialog in dialogs if not dialog.get("held", False) for ask in dialog["ask"]
+        ask["say"] for dialog in dialogs() if not dialog.get("held", False) for ask in dialog["ask"]
     ]
     words = encode("\n".join(said))
     opening = list(loaded.chat.assistant_open)

@@ -24,7 +24,7 @@ from typing import Any
 
 from headstart.benchmarks import report
 from headstart.benchmarks.harness.in_process import Live, Samples, speech_of
-from headstart.benchmarks.references.engine_peers import LlamaCppPeer, TransformersPeer
+from headstart.benchmarks.references.engines import LlamaCppPeer, TransformersPeer
 from headstart.engine import api
 
 CONTEXTS_S = (5.0, 15.0, 60.0)

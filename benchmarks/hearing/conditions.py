@@ -32,7 +32,7 @@ import jiwer
 import numpy as np
 
 from headstart.benchmarks import report
-from headstart.benchmarks.hearing.listened import Chunk, Pause, Step, of_the_wire
+from headstart.benchmarks.hearing.segmented import Chunk, Pause, Step, segmented_stream
 from headstart.benchmarks.inputs.condition_sounds import (
     CONDITIONS,
     Condition,
@@ -174,7 +174,7 @@ def _hear(
             if (clip.name, condition.name) in known:
                 continue
             placed = places.put(pcm, condition)
-            ours = heard_by(listener, of_the_wire(placed.pcm.tobytes(), chunk_ms))
+            ours = heard_by(listener, segmented_stream(placed.pcm.tobytes(), chunk_ms))
             theirs = offline.transcribe(_alone(placed))
             report.say(f"{number}/{len(clips)} {clip.name}, {condition.name}: {ours!r}, {theirs!r}")
             yield Note(clip.name, condition.name, clip.text, ours, theirs)

@@ -44,7 +44,7 @@ from typing import Any
 
 from headstart.benchmarks import report
 from headstart.benchmarks.hearing.false_words import false_words_per_min
-from headstart.benchmarks.hearing.listened import Chunk, Pause, Sound, Step, by_the_listener
+from headstart.benchmarks.hearing.segmented import Chunk, Pause, Sound, Step, segmented_clip
 from headstart.benchmarks.inputs.recordings import load_f32, read_list
 from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.hypothesis import Word, plain
@@ -106,7 +106,7 @@ def run(
     encode = Tokenizer.from_gguf(GgufFile(resolve_model("small").llm)).encode
     offline = Offline(directory, language)
     tally, theirs, seconds = Tally(), [], 0.0
-    cut = by_the_listener if by_listener else by_chunks
+    cut = segmented_clip if by_listener else by_chunks
     for number, (path, text) in enumerate(lines, 1):
         sound = load(path)
         seconds += len(sound) / SAMPLE_RATE_HZ

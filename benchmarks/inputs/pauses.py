@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +10,6 @@ import numpy.typing as npt
 Samples = npt.NDArray[np.int16]
 
 RATE_HZ = 16_000
-QUESTIONS = Path(__file__).with_name("questions.toml")
 SEED = 11
 ROOM_LEVEL = 8.0  # RMS of the noise in pauses, s16 units
 FRAME = RATE_HZ // 100

@@ -1,5 +1,5 @@
 """Download of a package's source archive by pip, without building: `python -m
-benchmarks.inputs.source_archive`.
+headstart.benchmarks.inputs.source_archive`.
 
 `pip download` prepares what it has fetched, which runs the setup code of a source archive. So this
 stops halfway: pip finds and fetches the archive with the user's configuration (mirrors, proxies,

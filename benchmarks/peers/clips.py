@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import re
-import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 
 from headstart.benchmarks.inputs import pauses
 from headstart.benchmarks.inputs.pauses import RATE_HZ, Samples
+from headstart.benchmarks.inputs.questions import dialogs
 from headstart.benchmarks.inputs.recordings import load_s16
 from headstart.benchmarks.inputs.spoken import QUESTIONS, SENTENCES, write
 from headstart.benchmarks.inputs.voices import Line, Say, cast
@@ -104,8 +104,7 @@ def plans(count: int) -> list[Plan]:
 def questions() -> list[tuple[str, str]]:
     """Text and pattern of the held-out questions that need neither another before them nor a
     picture, those with a pattern first."""
-    table = tomllib.loads(pauses.QUESTIONS.read_text())
-    firsts = [one["ask"][0] for one in table["dialog"] if one["kind"] != SEEING]
+    firsts = [one["ask"][0] for one in dialogs() if one["kind"] != SEEING]
     found = {first["say"]: first.get("want", "") for first in firsts}
     for text in SENTENCES[QUESTIONS]:
         if not re.search(NEEDS_MORE, text):

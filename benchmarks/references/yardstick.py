@@ -21,7 +21,7 @@ class Offline:
     def __init__(self, directory: Path, language: str) -> None:
         from transformers import WhisperFeatureExtractor
 
-        from headstart.benchmarks.references.whisper_peer import whisper_of
+        from headstart.benchmarks.references.offline_whisper import whisper_of
 
         self._whisper = whisper_of(directory, language)
         extractor: Any = WhisperFeatureExtractor

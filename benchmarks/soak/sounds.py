@@ -7,16 +7,14 @@ import functools
 import json
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
 import av
 import numpy as np
 
-import headstart
+from headstart.benchmarks.inputs.recordings import CLIPS
 from headstart.talk.media.audio import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from headstart.talk.media.playback import AudioPacket, JpegFrame, play, probe
 
-CLIPS = Path(headstart.__file__).parent / "clips"
 PACKET_MS = 100
 PACKET_BYTES = SAMPLE_RATE_HZ * PACKET_MS // 1000 * BYTES_PER_SAMPLE
 SPEECH = ("capital.wav", "followup.wav")

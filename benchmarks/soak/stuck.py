@@ -1,6 +1,7 @@
-"""A client that stops its own process while the server sends: `-m benchmarks.soak.stuck URL MODEL`.
+"""A client that stops its own process while the server sends.
 
-It prints its port once the server has started to send, and then stops until it is killed.
+`faults` runs it as `python -m headstart.benchmarks.soak.stuck URL MODEL`. It prints its port once
+the server has started to send, and then stops until it is killed.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from headstart.benchmarks import report
 from headstart.benchmarks.harness.chat import Chat
 from headstart.benchmarks.harness.in_process import Live
 from headstart.benchmarks.inputs.photos import fetched
-from headstart.benchmarks.vision import frames_picture
+from headstart.benchmarks.vision import frames_chart
 from headstart.benchmarks.vision.eyes import QUESTION
 from headstart.gateway.config import load
 from headstart.gateway.transport.webrtc.video_track import picture_of
@@ -95,7 +95,7 @@ def run(model: str, names: Sequence[str], *, picture: Path | None, as_json: bool
             f"same answers {row['same_answers']:.0%}"
         )
     if picture is not None:
-        picture.write_text(frames_picture.svg(rows, THESIS))
+        picture.write_text(frames_chart.svg(rows, THESIS))
     result = {"model": live.info.name, "rows": rows, "thesis": THESIS, "videos": videos}
     report.finish("frames", result, as_json=as_json)
 

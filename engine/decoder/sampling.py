@@ -217,7 +217,7 @@ class StepSampler(Protocol):
     """Samples for all answers of a step."""
 
     ends_steps: bool
-    """Whether a step's own work may be under way until this has returned, as it is on a GPU."""
+    """Whether a step is still being computed until the call returns, as on a GPU."""
 
     def __call__(
         self, draws: Sequence[Draw], probed: Sequence[Tensor] = (), watched: Sequence[int] = ()
@@ -228,8 +228,8 @@ class StepSampler(Protocol):
 
 
 class HostSampler:
-    """`StepSampler` where logits are on the host: each answer's token
-    is sampled when it is asked for, so that the first is not held up by the others'."""
+    """`StepSampler` for logits on the host. Each answer's token is sampled when it is asked for, so
+    the first answer does not wait for the others' tokens."""
 
     ends_steps = False
 

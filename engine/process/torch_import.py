@@ -104,9 +104,9 @@ class _Finder:
 
 
 def load_libraries() -> None:
-    """Begin to load torch's libraries in a thread, which is a third of its import. The interpreter
-    is free meanwhile for what loads no library itself: they are loaded one at a time. What cannot
-    be loaded like this, `import_torch` will say."""
+    """Begin to load torch's libraries in a thread, which is a third of its import. Meanwhile the
+    caller can run whatever loads no library: a second load would wait for this one. If loading
+    fails, `import_torch` raises the error."""
     global _loading
     found = importlib.util.find_spec("torch")
     if sys.platform != "linux" or "torch" in sys.modules or found is None or found.origin is None:

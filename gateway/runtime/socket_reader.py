@@ -62,7 +62,8 @@ class SocketReader(Generic[Message]):
             self._loop = None
 
     def sent(self) -> None:
-        """Something was sent over the socket: what arrives now may go unnoticed otherwise."""
+        """Call after each send: sending can use up the descriptor's edge, and a message that has
+        arrived would then not wake the loop."""
         if self._loop is not None and not self._will_read:
             self._will_read = True
             self._loop.call_soon(self._drain)

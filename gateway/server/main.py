@@ -20,6 +20,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,38 +39,32 @@ from headstart.gateway.engine_link import (
 from headstart.gateway.engines import local
 from headstart.gateway.engines.engines import Engines, Member
 from headstart.gateway.engines.port import EnginePort
-from headstart.gateway.errors import (
-    ChildKeepsDying,
-    ChildRefused,
-    ConfigError,
-    PortInUse,
-)
+from headstart.gateway.errors import ConfigError, PortInUse
 from headstart.gateway.runtime import log_lines, tasks, threads
 from headstart.gateway.runtime.child_process import ChildProcess
 from headstart.gateway.runtime.later_import import import_alone
 from headstart.gateway.server import descriptors
+from headstart.gateway.server.supervision import supervise, supervise_alone
 from headstart.gateway.settings import Settings
 from headstart.gateway.tracing.traces import from_environment
 from headstart.gateway.tts.choose import choose
 from headstart.gateway.tts.link import VoiceLink
 
 if TYPE_CHECKING:
-    from headstart.gateway.dashboard.recorder import RecordingFile
+    from headstart.gateway.dashboard.dashboard import Dashboard
+    from headstart.gateway.dashboard.recorder import Recorder, RecordingFile
+    from headstart.gateway.server.app import Gateway
     from headstart.gateway.server.http_server import GatewayServer
+    from headstart.gateway.tracing.traces import Traces
+    from headstart.gateway.video.decode_pool import Decoders
 
 log = logging.getLogger("headstart.serve")
 
 BACKLOG = 2048
 NOT_OURS = ("openai", "openai.types", "openai.types.responses")
 """Packages around the protocol's types that nobody here asks for: clients, other interfaces."""
-FOREVER_S = 3600.0
 VOICE_WAIT_S = 2.0
 """The picture decoders start this long behind the gateway, or earlier."""
-GIVEN_UP: dict[type[BaseException], str] = {
-    ChildKeepsDying: "it died several times before it was ready, and was given up",
-    ChildRefused: "it refused its settings, and was given up",
-}
-"""Errors of one engine's process that do not concern others, and what its state then says."""
 PROGRESS_STEP = 0.1
 """Share of a loading step after which the next log line is due."""
 
@@ -113,7 +108,7 @@ def engine(settings: Settings) -> None:
             for name, share in zip(named, local.shares_here(settings), strict=True)
         ]
         beside = None if encoder is None else local.encoder_process(settings, encoder)
-        _run(_supervise(processes, beside))
+        _run(supervise_alone(processes, beside))
 
 
 def encoder(settings: Settings) -> None:
@@ -126,7 +121,7 @@ def encoder(settings: Settings) -> None:
     except BadKeys as error:
         raise ConfigError([f"encoder_url {error}"]) from error
     keys = settings.engine_keys
-    _run(_supervise([local.encoder_process(settings, settings.encoder_url, keys)]))
+    _run(supervise_alone([local.encoder_process(settings, settings.encoder_url, keys)]))
 
 
 @contextlib.contextmanager
@@ -174,7 +169,7 @@ class Announcer(LinkObserver):
     of several engines; the terminal is told of the first one that is ready."""
 
     def __init__(self, url: str, supervisor: ChildProcess | None, name: str = "") -> None:
-        self._url = url
+        self.url = url
         self._supervisor = supervisor
         self._name = name
         self._whole: Announcer = self
@@ -189,7 +184,7 @@ class Announcer(LinkObserver):
 
     def of(self, name: str, supervisor: ChildProcess | None) -> Announcer:
         """The announcer of one engine."""
-        one = Announcer(self._url, supervisor, name)
+        one = Announcer(self.url, supervisor, name)
         one._whole = self
         return one
 
@@ -232,7 +227,7 @@ class Announcer(LinkObserver):
             for name, fact in model.llm_server.items()
         )
         print(
-            f"\n  headstart is ready: {self._url}\n"
+            f"\n  headstart is ready: {self.url}\n"
             f"  model {model.name}, {model.weights_bytes / 1e6:.0f} MB of weights, "
             f"loaded in {model.load_s:.1f} s\n{device}{ears}{server}",
             file=sys.stderr,
@@ -295,48 +290,18 @@ async def _serve(
             "anybody who reaches %s may use this server: set api_keys (docs/security.md)",
             settings.host,
         )
-    announcer = Announcer(url, None)
-    if encoder is not None:
-        announcer.encoder = local.encoder_process(settings, encoder)
-    port = None if endpoint is None else EnginePort(endpoint, settings.engine_keys)
-    engines = Engines(
-        _local_engines(settings, private, announcer, encoder),
-        port,
-        observe=lambda member: announcer.of(member.name, None),
-        lost_after_s=settings.engine_lost_after_s,
-    )
-    supervising = None
-    recorder = decoders = None
-    later: asyncio.Task[None] | None = None
-    voice = VoiceLink(functools.partial(choose, settings.voice))
-    engines.start()
+    parts = _Parts.of(settings, private, endpoint, encoder, Announcer(url, None), traces, recording)
+    parts.engines.start()
     if not private:
-        voice.start()
+        parts.voice.start()
     gc.disable()  # until all is loaded: it would look through that again and again
     try:
-        if private:
-            supervising = tasks.awaited(supervise(engines, announcer.encoder), "supervisor")
-            await engines.tried()
+        supervising = await parts.start_engines() if private else None
         # The rest of the gateway takes a second to import: in parallel with the engine's start.
         await asyncio.to_thread(import_rest)
         if private:  # the engine takes longest: until here it shares two cores with this process
-            voice.start()
-        from headstart.gateway.server import assemble
-
-        # Compiled once per machine, which takes a second.
-        await asyncio.to_thread(assemble.native_audio)
-        threads.start()
-        if traces is not None:
-            traces.start()
-        decoders = assemble.DECODERS
-        # Behind the voice, which like the engine needs a core: all are there before the engine is.
-        later = tasks.own(
-            start_behind(voice, decoders.start), "decoders", tasks.nothing_depends_on_it
-        )
-        gateway = assemble.make_gateway(settings, engines, voice, traces)
-        gateway.descriptors = available
-        announcer.tell_lost = gateway.engine_lost
-        server = assemble.make_server(settings, gateway)
+            parts.voice.start()
+        gateway, server = await parts.load_gateway(settings, available)
         loop.remove_signal_handler(signal.SIGTERM)
         serving = tasks.awaited(server.serve(sockets=[sock]), "server")
         # Keep loaded objects out of garbage collection: this avoids pauses, and cycles left by a
@@ -349,15 +314,8 @@ async def _serve(
         loop.add_signal_handler(signal.SIGUSR1, retire)
         if told_to_retire.is_set():
             retire()
-        log.info("listening on %s; engine: %s", url, engines.state)
-        if engines.endpoint is not None:
-            log.info("engines connect at %s", engines.endpoint)
-        announcer.listening()
-        if announce:
-            print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
-        if recording is not None:
-            recorder = assemble.Recorder(gateway.dashboard, recording)
-            recorder.start()
+        parts.say_listening(announce=announce)
+        parts.record(gateway.dashboard)
         await (serving if supervising is None else _both(serving, supervising, server))
         measuring.cancel()
     except asyncio.CancelledError:
@@ -365,26 +323,111 @@ async def _serve(
             raise
     finally:
         gc.enable()
-        if recorder is not None:
-            await recorder.stop()
-        elif recording is not None:
-            recording.close()
-        engines.close()
-        if traces is not None:
-            await traces.close()
-        if later is not None:
-            later.cancel()
-        if decoders is not None:
-            await decoders.stop()
-        await voice.stop()
-        children = [m.child for m in engines.members.values() if m.child is not None]
-        children += [announcer.encoder] if announcer.encoder is not None else []
+        await parts.close()
+
+
+@dataclass
+class _Parts:
+    """What a server runs beside its listening socket; `close` ends what has been started."""
+
+    announcer: Announcer
+    engines: Engines
+    voice: VoiceLink
+    traces: Traces | None
+    recording: RecordingFile | None
+    recorder: Recorder | None = None
+    decoders: Decoders | None = None
+    decoders_start: asyncio.Task[None] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        private: Sequence[str],
+        endpoint: str | None,
+        encoder: str | None,
+        announcer: Announcer,
+        traces: Traces | None,
+        recording: RecordingFile | None,
+    ) -> _Parts:
+        """Nothing is started yet. `private`, `endpoint` and `encoder`: as in `_serve`."""
+        if encoder is not None:
+            announcer.encoder = local.encoder_process(settings, encoder)
+        engines = Engines(
+            _local_engines(settings, private, announcer, encoder),
+            None if endpoint is None else EnginePort(endpoint, settings.engine_keys),
+            observe=lambda member: announcer.of(member.name, None),
+            lost_after_s=settings.engine_lost_after_s,
+        )
+        voice = VoiceLink(functools.partial(choose, settings.voice))
+        return cls(announcer, engines, voice, traces, recording)
+
+    async def start_engines(self) -> asyncio.Task[None]:
+        """Start the engines of this machine, and return the task that keeps them running."""
+        supervising = tasks.awaited(supervise(self.engines, self.announcer.encoder), "supervisor")
+        await self.engines.tried()
+        return supervising
+
+    async def load_gateway(
+        self, settings: Settings, available: descriptors.Descriptors
+    ) -> tuple[Gateway, GatewayServer]:
+        """The gateway and its HTTP server, which does not accept connections yet."""
+        from headstart.gateway.server import assemble
+
+        # Compiled once per machine, which takes a second.
+        await asyncio.to_thread(assemble.native_audio)
+        threads.start()
+        if self.traces is not None:
+            self.traces.start()
+        self.decoders = assemble.DECODERS
+        # Behind the voice, which like the engine needs a core: all are there before the engine is.
+        self.decoders_start = tasks.own(
+            start_behind(self.voice, self.decoders.start), "decoders", tasks.nothing_depends_on_it
+        )
+        gateway = assemble.make_gateway(settings, self.engines, self.voice, self.traces)
+        gateway.descriptors = available
+        self.announcer.tell_lost = gateway.engine_lost
+        return gateway, assemble.make_server(settings, gateway)
+
+    def say_listening(self, *, announce: bool) -> None:
+        """Tell the log and the terminal that the server accepts connections; `announce`: whoever
+        reads standard output, too."""
+        log.info("listening on %s; engine: %s", self.announcer.url, self.engines.state)
+        if self.engines.endpoint is not None:
+            log.info("engines connect at %s", self.engines.endpoint)
+        self.announcer.listening()
+        if announce:
+            print(json.dumps({"url": self.announcer.url, "pid": os.getpid()}), flush=True)
+
+    def record(self, dashboard: Dashboard) -> None:
+        """Record the dashboard's feed, if that was asked for."""
+        if self.recording is not None:
+            from headstart.gateway.server import assemble
+
+            self.recorder = assemble.Recorder(dashboard, self.recording)
+            self.recorder.start()
+
+    async def close(self) -> None:
+        if self.recorder is not None:
+            await self.recorder.stop()
+        elif self.recording is not None:
+            self.recording.close()
+        self.engines.close()
+        if self.traces is not None:
+            await self.traces.close()
+        if self.decoders_start is not None:
+            self.decoders_start.cancel()
+        if self.decoders is not None:
+            await self.decoders.stop()
+        await self.voice.stop()
+        children = [m.child for m in self.engines.members.values() if m.child is not None]
+        children += [self.announcer.encoder] if self.announcer.encoder is not None else []
         await asyncio.gather(*(child.stop() for child in children))
 
 
 async def start_behind(voice: VoiceLink, start: Callable[[], None]) -> None:
-    """Call `start` once the voice is loaded, or known not to be there, or takes long: it may be
-    fetched first."""
+    """Call `start` once the voice is loaded or found to be missing, after `VOICE_WAIT_S` at the
+    latest: it may have to be downloaded first."""
     # Not `wait_for`: Python 3.11's loses a cancellation in the moment of an answer, and what is
     # started behind the server's end would stay.
     with contextlib.suppress(TimeoutError):
@@ -422,90 +465,6 @@ async def _both(
     supervising.cancel()
     await asyncio.gather(supervising, return_exceptions=True)
     await serving
-
-
-async def supervise(engines: Engines, encoder: ChildProcess | None = None) -> None:
-    """Keep the engines of this machine, and their encoder process, running until all engines have
-    been drained, and nobody else may connect. One that keeps dying, or refuses its settings, is
-    given up while others work; the last one ends the server, and so does the encoder process before
-    an engine was ever ready.
-    Raises `ChildRefused`, `ChildKeepsDying`."""
-    running = {
-        tasks.awaited(member.child.run(), "supervisor"): member
-        for member in engines.members.values()
-        if member.child is not None
-    }
-    encoding = [] if encoder is None else [tasks.awaited(encoder.run(), "supervisor")]
-    try:
-        while running:
-            done, _ = await asyncio.wait([*running, *encoding], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                if task in encoding:
-                    encoding.clear()
-                    _judge_encoder(task, engines)
-                    continue
-                member = running.pop(task)
-                error = task.exception()
-                if error is None:
-                    continue
-                others = [m for m in running.values() if m.state in ("ready", "draining")]
-                if type(error) not in GIVEN_UP or not (others or engines.is_ready):
-                    raise error
-                log.error("%s", error)
-                member.link.give_up(GIVEN_UP[type(error)])
-        while engines.endpoint is not None:
-            await asyncio.sleep(FOREVER_S)
-    finally:
-        for task in [*running, *encoding]:
-            task.cancel()
-        await asyncio.gather(*running, *encoding, return_exceptions=True)
-
-
-def _judge_encoder(task: asyncio.Task[None], engines: Engines) -> None:
-    """An encoder process that is given up costs pictures; one that never worked, the server."""
-    error = task.exception()
-    if error is None:
-        return
-    if type(error) not in GIVEN_UP or not engines.is_ready:
-        raise error
-    log.error("%s", error)
-    log.error("pictures fail until this server is started again")
-
-
-async def _supervise(
-    processes: Sequence[ChildProcess], encoder: ChildProcess | None = None
-) -> None:
-    """`headstart engine`: until SIGTERM or SIGINT, or until all are drained (SIGUSR1). `encoder`:
-    their encoder process, which ends behind them."""
-    loop = asyncio.get_running_loop()
-    running = [tasks.awaited(process.run(), "supervisor") for process in processes]
-    encoding = [] if encoder is None else [tasks.awaited(_encode(encoder), "supervisor")]
-
-    def end() -> None:
-        for task in [*running, *encoding]:
-            task.cancel()
-
-    def drain() -> None:
-        for process in processes:
-            process.drain()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end)
-    loop.add_signal_handler(signal.SIGUSR1, drain)
-    try:
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.gather(*running)
-    finally:
-        end()
-        await asyncio.gather(*running, *encoding, return_exceptions=True)
-
-
-async def _encode(encoder: ChildProcess) -> None:
-    try:
-        await encoder.run()
-    except Exception as error:
-        log.error("%s", error)
-        log.error("pictures fail until these engines are started again")
 
 
 def import_rest() -> None:

@@ -138,8 +138,8 @@ class SpeechOutput:
     # --- a playout of our own --------------------------------------------------------------------
 
     def audible(self, now_ns: int) -> bool:
-        """Whether sent audio may still be playing, assuming gapless playback. What stands still
-        plays later; a client that does not follow `gateway.interruption` plays on meanwhile."""
+        """Whether sent audio may still be playing, assuming gapless playback. Paused audio plays
+        later; a client that does not follow `gateway.interruption` plays on meanwhile."""
         at_ns = now_ns
         if self._held_ns is not None and self._context.playout_pauses:
             at_ns = self._held_ns

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headstart.benchmarks.hearing import wer
-from headstart.benchmarks.hearing.listened import Chunk, Pause, Sound, Step
+from headstart.benchmarks.hearing.segmented import Chunk, Pause, Sound, Step
 from headstart.benchmarks.inputs.recordings import CLIPS
 from headstart.engine.asr.open_recognition import Recognized
 from headstart.engine.asr.recognizer import WhisperRecognizer

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from headstart.benchmarks.cli import app
 from headstart.benchmarks.simulation import rows as cases
+from headstart.benchmarks.simulation.charts import svg
 from headstart.benchmarks.simulation.costs import KINDS
-from headstart.benchmarks.simulation.pictures import svg
 
 
 def sized(kind: str, policy: str, sessions: int, p95: float | None) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headstart.benchmarks.vision import frames, frames_picture
+from headstart.benchmarks.vision import frames, frames_chart
 from headstart.gateway.video.file_sampling import POLICIES
 
 
@@ -53,7 +53,7 @@ def test_the_picture_is_one() -> None:
         {"policy": name, "ttft_share": share, "kv_share": share / 2}
         for name, share in (("uniform_64", 1.0), ("camera_<x>", 0.2))
     ]
-    root = ElementTree.fromstring(frames_picture.svg(rows, frames.THESIS))
+    root = ElementTree.fromstring(frames_chart.svg(rows, frames.THESIS))
     texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"uniform_64", "camera_<x>"} <= set(texts)
     bands = [r for r in root.iter("{http://www.w3.org/2000/svg}rect") if "opacity" in r.attrib]

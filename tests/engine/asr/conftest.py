@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from headstart.benchmarks.references.whisper_twin import transformers_twin
+from headstart.benchmarks.references.transformers_whisper import transformers_whisper
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
@@ -46,7 +46,7 @@ def packed(whisper_dir: Path) -> Checkpoint:
 @pytest.fixture(scope="session")
 def twin(exact: Checkpoint) -> Any:
     """`WhisperForConditionalGeneration` with the tensors of `exact`."""
-    return transformers_twin(exact)
+    return transformers_whisper(exact)
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from headstart.gateway.engines.engines import GONE_MAX, Engines, Member
 from headstart.gateway.engines.metrics import EnginesCollector
 from headstart.gateway.errors import ChildKeepsDying
 from headstart.gateway.runtime.child_process import ChildProcess
-from headstart.gateway.server.main import supervise
+from headstart.gateway.server.supervision import supervise
 from tests.gateway.engines.test_totals import heartbeat
 from tests.gateway.shell_fakes import until
 

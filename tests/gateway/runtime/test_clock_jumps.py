@@ -13,6 +13,7 @@ ALLOWED = {
     "gateway/transport/webrtc/steady_time.py": "once, where the steady dates begin",
     "gateway/server/assemble.py": "a session's `expires_at`, told and never compared",
     "gateway/dashboard/hub.py": "once, when the server started, for the dates in the feed",
+    "gateway/tts/kept_halves.py": "the age of a file, whose date is the disk's",
     "gateway/tracing/traces.py": "the dates of a trace's spans, for the collector",
 }
 

@@ -23,7 +23,8 @@ from websockets.sync.client import connect
 from headstart.gateway.config import load
 from headstart.gateway.engines import local
 from headstart.gateway.errors import ChildRefused, ConfigError
-from headstart.gateway.server.main import _supervise, encoder
+from headstart.gateway.server.main import encoder
+from headstart.gateway.server.supervision import supervise_alone
 from tests.engine.models.served import write_pixtral
 from tests.gateway.server.test_main import WAIT_S, Server, next_event, until
 
@@ -86,7 +87,7 @@ async def test_an_encoder_that_is_given_up_is_told_of_by_headstart_engine(
 
     engine: Any = Engine()
     given_up: Any = Encoder()
-    await asyncio.wait_for(_supervise([engine], given_up), WAIT_S)
+    await asyncio.wait_for(supervise_alone([engine], given_up), WAIT_S)
     assert engine.ended
     assert "no such model" in caplog.text
 

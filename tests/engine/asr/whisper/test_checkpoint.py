@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from headstart.benchmarks.references.whisper_twin import hugging_face_state
+from headstart.benchmarks.references.transformers_whisper import hugging_face_state
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
 from headstart.engine.checkpoints.named import read_json
 from headstart.engine.errors import BadWeights

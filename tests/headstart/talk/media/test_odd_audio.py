@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from headstart.benchmarks.hearing.conditions import heard_by
-from headstart.benchmarks.hearing.listened import of_the_wire
+from headstart.benchmarks.hearing.segmented import segmented_stream
 from headstart.benchmarks.inputs.recordings import CLIPS, load_f32
 from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
@@ -63,7 +63,7 @@ def recognizer(whisper_dir: Path) -> WhisperRecognizer:
 
 def transcript(recognizer: WhisperRecognizer, path: Path) -> str:
     """Through talk's half, packets, the voice detector and the recogniser."""
-    return heard_by(recognizer, of_the_wire(play_out(path).tobytes() + bytes(96_000), 500))
+    return heard_by(recognizer, segmented_stream(play_out(path).tobytes() + bytes(96_000), 500))
 
 
 SPOKEN: dict[str, Callable[[], Wave]] = {

@@ -62,7 +62,7 @@ def hugging_face_state(checkpoint: Checkpoint) -> dict[str, Tensor]:
 def _own_head(checkpoint: Checkpoint) -> Tensor | None:
     """The vocabulary head, if it is not the embedding."""
     vocabulary = checkpoint.decoder.vocabulary
-    assert isinstance(vocabulary, ExactVocabulary), "the twin is of exact weights"
+    assert isinstance(vocabulary, ExactVocabulary), "expected exact weights"
     return vocabulary.head
 
 
@@ -85,14 +85,14 @@ def hugging_face_config(checkpoint: Checkpoint) -> WhisperConfig:
     )
 
 
-def transformers_twin(checkpoint: Checkpoint) -> Any:
+def transformers_whisper(checkpoint: Checkpoint) -> Any:
     """The reference model; loading is strict except for a head that is tied to the embedding."""
     config = hugging_face_config(checkpoint)
     config._attn_implementation = "eager"  # returns attention weights
-    twin: Any = WhisperForConditionalGeneration(config)
-    twin.eval()
-    missing = twin.load_state_dict(hugging_face_state(checkpoint), strict=False)
+    model: Any = WhisperForConditionalGeneration(config)
+    model.eval()
+    missing = model.load_state_dict(hugging_face_state(checkpoint), strict=False)
     assert missing.unexpected_keys == []
     assert set(missing.missing_keys) <= {"proj_out.weight"}
-    twin.tie_weights()
-    return twin
+    model.tie_weights()
+    return model

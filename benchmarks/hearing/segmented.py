@@ -46,8 +46,8 @@ class Pause(Enum):
 Step = Chunk | Pause
 
 
-def by_the_listener(sound: Sound, chunk_ms: int) -> Iterator[Step]:
-    """Steps from packets of 20 ms through the segmenter, with default settings, in a quiet room."""
+def segmented_clip(sound: Sound, chunk_ms: int) -> Iterator[Step]:
+    """Steps of a clip in a quiet room, sent in packets of 20 ms through the gateway's segmenter."""
     random = np.random.default_rng(1)
     lead, tail = (
         random.uniform(-ROOM_LEVEL, ROOM_LEVEL, int(seconds * SAMPLE_RATE_HZ)) / 32768
@@ -57,14 +57,14 @@ def by_the_listener(sound: Sound, chunk_ms: int) -> Iterator[Step]:
     pcm = (np.clip(whole, -1, 32767 / 32768) * 32768).astype("<i2").tobytes()
     upwards = StreamResampler(SAMPLE_RATE_HZ, CLIENT_RATE_HZ)
     wire = upwards.feed_pcm(pcm) + upwards.flush_pcm()
-    for step in of_the_wire(wire, chunk_ms):
+    for step in segmented_stream(wire, chunk_ms):
         if isinstance(step, Chunk):
             yield Chunk(step.sound, min(max(step.end_sample - len(lead), 0), len(sound)))
         else:
             yield step
 
 
-def of_the_wire(wire: bytes, chunk_ms: int) -> Iterator[Step]:
+def segmented_stream(wire: bytes, chunk_ms: int) -> Iterator[Step]:
     """What a client sends, s16 mono 24 kHz, in packets of 20 ms; `end_sample`: since it began."""
     listener = SpeechSegmenter(Detection(), SegmenterSettings(chunk_ms=chunk_ms))
     step_bytes = 2 * PACKET_SAMPLES

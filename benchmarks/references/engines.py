@@ -1,4 +1,4 @@
-"""Other engines on the same weights, driven as their users would."""
+"""transformers and llama.cpp on the same weights, driven as their users would."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TransformersPeer:
     def __init__(self, paths: ModelPaths) -> None:
         from transformers import AutoModelForCausalLM, WhisperFeatureExtractor
 
-        from headstart.benchmarks.references.whisper_peer import whisper_of
+        from headstart.benchmarks.references.offline_whisper import whisper_of
 
         self._features: Any = WhisperFeatureExtractor()  # type: ignore[no-untyped-call]
         self._whisper = whisper_of(paths.ears)

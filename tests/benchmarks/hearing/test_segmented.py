@@ -1,17 +1,17 @@
-"""headstart.benchmarks.hearing.listened: clips through the gateway's listener."""
+"""headstart.benchmarks.hearing.segmented: clips through the gateway's segmenter."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from headstart.benchmarks.hearing.listened import Chunk, Pause, by_the_listener
+from headstart.benchmarks.hearing.segmented import Chunk, Pause, segmented_clip
 from headstart.benchmarks.inputs.recordings import CLIPS, load_f32
 
 
 def test_a_question_is_one_turn_with_all_its_sound() -> None:
     """Chunks of the asked length, a hush, the end; together they are what was spoken."""
     sound = load_f32(CLIPS / "capital.wav", 16_000)
-    steps = list(by_the_listener(sound, 500))
+    steps = list(segmented_clip(sound, 500))
     chunks = [step for step in steps if isinstance(step, Chunk)]
     assert steps[-2:] == [Pause.HUSH, Pause.END]
     assert steps.count(Pause.END) == 1
@@ -22,4 +22,4 @@ def test_a_question_is_one_turn_with_all_its_sound() -> None:
 
 def test_silence_is_no_turn() -> None:
     """Nothing is handed on of a quiet room."""
-    assert list(by_the_listener(np.zeros(16_000, np.float32), 500)) == []
+    assert list(segmented_clip(np.zeros(16_000, np.float32), 500)) == []

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.benchmarks.references.whisper_twin import transformers_twin
+from headstart.benchmarks.references.transformers_whisper import transformers_whisper
 from headstart.engine.asr.languages import AUTO, ENGLISH_CODE, Language
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, load_checkpoint
@@ -16,7 +16,7 @@ from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, load_checkpo
 MAX_TOKENS = 220
 
 
-class WhisperPeer:
+class OfflineWhisper:
     """One loaded model; `transcribe` is a plain offline pipeline."""
 
     def __init__(self, model: Any, tokens: WhisperTokens, language: str = ENGLISH_CODE) -> None:
@@ -55,10 +55,10 @@ class WhisperPeer:
         return max(self._tokens.languages, key=lambda language: float(logits[language.token]))
 
 
-def whisper_of(directory: Path, language: str = ENGLISH_CODE) -> WhisperPeer:
+def whisper_of(directory: Path, language: str = ENGLISH_CODE) -> OfflineWhisper:
     """The packaged weights in `transformers`' implementation."""
     checkpoint = load_checkpoint(directory, exact=True)
     tokens = WhisperTokens(directory / TOKENIZER_FILE, checkpoint.extras.multilingual)
-    model = transformers_twin(checkpoint)
+    model = transformers_whisper(checkpoint)
     model.set_attn_implementation("sdpa")  # nobody asks for its attention: a third less time
-    return WhisperPeer(model, tokens, language)
+    return OfflineWhisper(model, tokens, language)
