@@ -153,6 +153,22 @@ class CommandQueue:
     def pop_audio(self, now_ns: int) -> tuple[api.Audio, ...]:
         """Remove and return the next chunk. If it is late, the following live chunks of the same
         turn come with it, up to `MAX_TOGETHER_SAMPLES` in all."""
+        chunks = self._next_chunks(now_ns)
+        first = self._next_index() or 0
+        for _ in chunks:
+            del self._waiting[first]
+        return tuple(chunks)
+
+    def ends_behind_audio(self, now_ns: int) -> bool:
+        """Whether the next commands are chunks that `pop_audio` returns at once and, right behind
+        them, one that ends the utterance, perhaps for a while only."""
+        if self._next_index() != 0 or not self.next_is_audio:
+            return False
+        chunks = len(self._next_chunks(now_ns))
+        behind = self._waiting[chunks].command if chunks < len(self._waiting) else None
+        return isinstance(behind, api.Hush | api.EndSpeech)
+
+    def _next_chunks(self, now_ns: int) -> list[api.Audio]:
         chunks: list[api.Audio] = []
         samples = 0
         for chunk in self._audio_in_front():
@@ -164,10 +180,7 @@ class CommandQueue:
                     break
             chunks.append(chunk)
             samples += chunk.samples
-        first = self._next_index() or 0
-        for _ in chunks:
-            del self._waiting[first]
-        return tuple(chunks)
+        return chunks
 
     def _audio_in_front(self) -> Iterator[api.Audio]:
         for waiting in islice(self._waiting, self._next_index() or 0, None):

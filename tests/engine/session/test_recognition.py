@@ -199,7 +199,7 @@ def test_a_failed_final_pass_fails_the_command_that_needed_it(
     bench.tell(end()[0])
     bench.run()
 
-    def broken(utterance: list[int]) -> FakeWords:
+    def broken(utterance: list[int], pcm: Pcm | None = None) -> FakeWords:
         raise EngineError("no words")
 
     with monkeypatch.context() as patch:
