@@ -102,11 +102,18 @@ def test_a_resume_takes_a_waiting_hush_back() -> None:
 
 @pytest.mark.parametrize("ends", [api.Hush("s", REF, 0), api.EndSpeech("s", REF, 0)])
 def test_what_ends_right_behind_the_next_sound_is_seen(ends: api.Command) -> None:
-    """Not behind a chunk more, unless both are taken together; not behind another command."""
-    late_ns = 10 * CHUNK_NS
-    assert filled(chunk(0), ends).ends_behind_audio(0)
-    assert not filled(chunk(0), chunk(1), ends).ends_behind_audio(0)
-    assert filled(chunk(0), chunk(1), ends).ends_behind_audio(late_ns)
+    """Behind as many chunks as are taken together, late or not; not behind another command."""
+    for count in (1, 2, 4):
+        inbox = filled(*(chunk(number) for number in range(count)), ends)
+        assert inbox.ends_behind_audio(0)
+        assert numbers(inbox.pop_audio(0)) == list(range(count))
+        assert inbox.pop() is ends
+    inbox = filled(*(chunk(number) for number in range(5)), ends)
+    assert not inbox.ends_behind_audio(0)
+    assert numbers(inbox.pop_audio(0)) == list(range(4))
+    assert inbox.ends_behind_audio(0)
+    file = [chunk(number, every_ns=0) for number in range(2)]
+    assert not filled(*file, ends).ends_behind_audio(0)
     resume = api.Resume("s", api.TurnRef(1, 1))
     for commands in ([], [ends], [chunk(0)], [chunk(0), resume, ends], [resume, chunk(0), ends]):
         assert not filled(*commands).ends_behind_audio(0)

@@ -81,12 +81,11 @@ def test_it_has_no_pass_of_its_own(bench: Bench, ends: api.Command) -> None:
     assert {"mel", "encode", "project", "prefill", "queue"} <= set(chunks[-1].stages_ms)
 
 
-def test_late_chunks_before_the_end_go_with_it(bench: Bench) -> None:
-    """As they would go together in a pass of their own."""
+def test_all_chunks_that_wait_before_the_end_go_with_it(bench: Bench) -> None:
+    """On time as well: none has a pass of its own."""
     second_ns = 10**9
     bench.now_ns += 10 * second_ns
-    late = [words(bench, 4, 1, late_ns=3 * second_ns), words(bench, 5, 1, late_ns=2 * second_ns)]
-    bench.tell(*late, END)
+    bench.tell(words(bench, 4, 1, late_ns=second_ns // 5), words(bench, 5, 1), END)
     go(bench)
     assert len(bench.recognizer.passes) == 2
     heard = bench.of(api.Heard)[-1]
@@ -94,8 +93,8 @@ def test_late_chunks_before_the_end_go_with_it(bench: Bench) -> None:
     assert heard.text == QUESTION
 
 
-def test_sound_on_time_but_the_last_has_its_pass(bench: Bench) -> None:
-    """Two chunks wait; a pass takes the first, so that its words show no later than before."""
+def test_a_file_sent_fast_has_a_pass_for_each_chunk_but_the_last(bench: Bench) -> None:
+    """It gives the words of a live session on schedule."""
     bench.tell(words(bench, 4, 1), words(bench, 5, 1), END)
     go(bench)
     assert bench.recognizer.passes[2:] == [[WORD_SAMPLES]]

@@ -173,6 +173,7 @@ def test_a_failed_pass_is_its_sessions_own(
     bench: Bench, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of its sessions is told; the next pass works."""
+
     def full(utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[FakeWords]:
         raise SoftTableFull(8, 9)
 
