@@ -427,7 +427,8 @@ class Engine:
             self._passes.begin_final(first)
         elif first.commands.next_is_audio:
             together = 1 if self._is_answering else self.parts.heard_together
-            heard = [s for s in waiting if s.commands.next_is_audio][:together]
+            sounding = (s for s in waiting if s.commands.next_is_audio)
+            heard = [s for s in sounding if not s.needs_final_pass][:together]
             self._served.update(session.name for session in heard)
             self._passes.begin_sound(heard)
         else:

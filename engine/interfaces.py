@@ -78,9 +78,9 @@ class SpeechRecognizer(Protocol):
         of all utterances are lost."""
         ...
 
-    def finish(self, utterance: Any) -> Recognition:
-        """The result of a final pass over what came so far; committed words may change too. Speech
-        may go on after it."""
+    def finish(self, utterance: Any, pcm: Pcm | None = None) -> Recognition:
+        """The result of a final pass over what came so far, `pcm` behind it; committed words may
+        change too. Speech may go on after it. Raises an `EngineError`; then `pcm` is lost."""
         ...
 
 

@@ -41,10 +41,15 @@ class ScriptedRecognizer:
     ) -> list[Recognition]:
         heard: list[Recognition] = []
         for said, pcm in zip(utterances, pcms, strict=True):
-            new = max(round(len(pcm) / SAMPLE_RATE_HZ * WORDS_PER_SECOND), 1)
-            said.extend(next(self._words) for _ in range(new))
+            self._say(said, pcm)
             heard.append(Said(" ".join(said[:-1]), (" " if said[:-1] else "") + said[-1]))
         return heard
 
-    def finish(self, utterance: list[str]) -> Recognition:
+    def _say(self, said: list[str], pcm: Pcm) -> None:
+        new = max(round(len(pcm) / SAMPLE_RATE_HZ * WORDS_PER_SECOND), 1)
+        said.extend(next(self._words) for _ in range(new))
+
+    def finish(self, utterance: list[str], pcm: Pcm | None = None) -> Recognition:
+        if pcm is not None:
+            self._say(utterance, pcm)
         return Said(" ".join(utterance), "")

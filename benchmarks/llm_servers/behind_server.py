@@ -53,7 +53,15 @@ class CountingRecognizer:
             utterance[0] += len(pcm)
         return [self._heard(utterance) for utterance in utterances]
 
+    def finish(self, utterance: list[int], pcm: Pcm | None = None) -> ToldWords:
+        if pcm is not None:
+            utterance[0] += len(pcm)
+        return self._final(utterance)
+
     def _heard(self, utterance: list[int]) -> ToldWords:
+        raise NotImplementedError
+
+    def _final(self, utterance: list[int]) -> ToldWords:
         raise NotImplementedError
 
 
@@ -63,7 +71,7 @@ class ToldRecognizer(CountingRecognizer):
     def __init__(self) -> None:
         self.words: Sequence[str] = ()
 
-    def finish(self, utterance: list[int]) -> ToldWords:
+    def _final(self, utterance: list[int]) -> ToldWords:
         heard = self._heard(utterance)
         return ToldWords(heard.committed + heard.tentative, "")
 
@@ -82,7 +90,7 @@ class RecordedRecognizer(CountingRecognizer):
     def __init__(self, hypotheses: Sequence[ToldWords], final: str) -> None:
         self.hypotheses, self.final = hypotheses, final
 
-    def finish(self, utterance: list[int]) -> ToldWords:
+    def _final(self, utterance: list[int]) -> ToldWords:
         return ToldWords(self.final, "")
 
     def _heard(self, utterance: list[int]) -> ToldWords:

@@ -52,7 +52,7 @@ from headstart.engine.asr.languages import (
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized, words_of
 from headstart.engine.asr.pauses import PauseFinder, PauseSettings
-from headstart.engine.asr.recording import LONGEST_S
+from headstart.engine.asr.recording import LONGEST_S, Pcm
 from headstart.engine.asr.shown import Shown, ShowSettings
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
@@ -211,32 +211,43 @@ class WhisperRecognizer:
             for utterance, sound in zip(utterances, sounds, strict=True):
                 piece = sound[start : start + step]
                 if len(piece):
-                    _go_on(utterance)
-                    utterance.recording.push(piece)
-                    with clock.stage("mel"):
-                        self._mel.push(utterance.mel, torch.from_numpy(piece))
-                    for end in utterance.pauses.push(piece):
-                        self._part(utterance, end, clock)
+                    self._take_in(utterance, piece, clock)
                     if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
                         grown.append(utterance)
             if grown:
                 self._update(grown, clock)
         return [self._heard(u, u.committed, u.shown.words, clock) for u in utterances]
 
+    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> None:
+        """Add sound of up to `step_s`, to be heard with the next pass."""
+        _go_on(utterance)
+        utterance.recording.push(piece)
+        with clock.stage("mel"):
+            self._mel.push(utterance.mel, torch.from_numpy(piece))
+        for end in utterance.pauses.push(piece):
+            self._part(utterance, end, clock)
+
     @torch.inference_mode()
     def finish(
         self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32] | None = None
     ) -> Recognized:
         """The final words so far, nothing tentative: those of the sound heard as a whole, whatever
-        was said of it before (`engine.asr.final_pass`). `pcm`: sound that comes with the end.
+        was said of it before (`engine.asr.final_pass`). `pcm`: sound that comes with the end; its
+        last `step_s` are heard in the final pass alone, unless the window is long enough to slide.
 
         The utterance stays open: `recognize` goes on, with the words that were committed and that
         the final pass has as well.
         """
         clock = StageClock()
-        if pcm is not None and len(pcm):
-            for stage, spent_ms in self.recognize(utterance, pcm).stages_ms.items():
-                clock.spent_ms[stage] += spent_ms
+        if pcm is not None and len(_checked(pcm)):
+            step = int(self.settings.step_s * SAMPLE_RATE_HZ)
+            last = (len(pcm) - 1) // step * step
+            if last:
+                for stage, spent_ms in self.recognize(utterance, pcm[:last]).stages_ms.items():
+                    clock.spent_ms[stage] += spent_ms
+            self._take_in(utterance, pcm[last:], clock)
+            if utterance.window_frames > self.settings.slide_at_s * FRAMES_PER_SECOND:
+                self._update([utterance], clock)
         if utterance.final is None:
             utterance.final = self._recognize_again(utterance, clock)
         return self._heard(utterance, utterance.final, (), clock)

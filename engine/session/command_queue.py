@@ -1,7 +1,8 @@
 """The waiting commands of one session, in order, and which audio chunks are taken together.
 
 A session that fell behind has several chunks waiting. Chunks that came in real time are then
-recognised in one pass, so that the session catches up. A file that is sent faster than real time is
+recognised in one pass, so that the session catches up; and so are those before what ends the
+utterance, for the final pass hears them anyway. A file that is sent faster than real time is
 told by its arrival times; it is recognised chunk by chunk and so gives the same words as a live
 session that is on schedule.
 
@@ -151,23 +152,45 @@ class CommandQueue:
         return command
 
     def pop_audio(self, now_ns: int) -> tuple[api.Audio, ...]:
-        """Remove and return the next chunk. If it is late, the following live chunks of the same
-        turn come with it, up to `MAX_TOGETHER_SAMPLES` in all."""
-        chunks: list[api.Audio] = []
-        samples = 0
-        for chunk in self._audio_in_front():
-            if chunks:
-                before = chunks[-1]
-                late = chunk_due_ns(chunks[0]) < now_ns
-                fits = samples + chunk.samples <= MAX_TOGETHER_SAMPLES
-                if not (late and fits and before.ref == chunk.ref and _came_live(before, chunk)):
-                    break
-            chunks.append(chunk)
-            samples += chunk.samples
+        """Remove and return the next chunk. If it is late, or the utterance ends behind the chunks
+        that wait, the following live ones of the same turn come with it, up to
+        `MAX_TOGETHER_SAMPLES` in all."""
+        chunks = self._next_chunks(now_ns)
         first = self._next_index() or 0
         for _ in chunks:
             del self._waiting[first]
         return tuple(chunks)
+
+    def ends_behind_audio(self, now_ns: int) -> bool:
+        """Whether the next commands are chunks that `pop_audio` returns at once and, right behind
+        them, one that ends the utterance, perhaps for a while only."""
+        if self._next_index() != 0 or not self.next_is_audio:
+            return False
+        waiting = list(self._audio_in_front())
+        return self._ends_behind(waiting) and len(self._next_chunks(now_ns)) == len(waiting)
+
+    def _next_chunks(self, now_ns: int) -> list[api.Audio]:
+        chunks: list[api.Audio] = []
+        samples = 0
+        waiting = list(self._audio_in_front())
+        together = chunk_due_ns(waiting[0]) < now_ns or self._ends_behind(waiting)
+        for chunk in waiting:
+            if chunks:
+                before = chunks[-1]
+                fits = samples + chunk.samples <= MAX_TOGETHER_SAMPLES
+                live = before.ref == chunk.ref and _came_live(before, chunk)
+                if not (together and fits and live):
+                    break
+            chunks.append(chunk)
+            samples += chunk.samples
+        return chunks
+
+    def _ends_behind(self, sound: Sequence[api.Audio]) -> bool:
+        """Whether a command that ends the utterance stands right behind `sound`, which is next."""
+        behind = (self._next_index() or 0) + len(sound)
+        if behind >= len(self._waiting):
+            return False
+        return isinstance(self._waiting[behind].command, api.Hush | api.EndSpeech)
 
     def _audio_in_front(self) -> Iterator[api.Audio]:
         for waiting in islice(self._waiting, self._next_index() or 0, None):

@@ -1,7 +1,8 @@
 """Passes of the speech recogniser over the sessions' sound, one at a time.
 
 A pass takes the next sound of one or more sessions, or it is the final pass over one utterance,
-which a `Hush` or an `EndSpeech` needs before it can be carried out. With a `Worker` a pass runs in
+which a `Hush` or an `EndSpeech` needs before it can be carried out. Sound right before such a
+command has no pass of its own: the final one hears it. With a `Worker` a pass runs in
 a thread beside the engine's steps: the decoder goes on for all sessions meanwhile, and a core that
 one of the two leaves idle is the other's. Without one it runs within the step.
 
@@ -136,9 +137,15 @@ class RecognitionPasses:
         self._begin([session for session, _ in batches], work, apply)
 
     def begin_final(self, session: Session) -> None:
-        """Begin the final pass that the session's next command needs; then carry out that one."""
+        """Begin the final pass that the session's next command needs, over the sound before it too;
+        then carry out that one."""
+        is_audio = session.commands.next_is_audio
+        batch = session.next_audio_batch(self._clock()) if is_audio else None
+        self._finish(session, session.commands.pop(), batch)
+
+    def _finish(self, session: Session, command: api.Command, batch: AudioBatch | None) -> None:
         state = session.unfinished_state
-        command = session.commands.pop()
+        pcm = None if batch is None else batch.pcm()
         began_ns = self._clock()
 
         def apply(result: Future[Any]) -> None:
@@ -146,13 +153,23 @@ class RecognitionPasses:
                 return
             self._restore(session)
             try:
-                session.add_final_words(result.result(), began_ns)
+                words = result.result()
+            except EngineError as error:
+                if batch is None:
+                    self._carry_out(session, command, error)
+                else:  # the sound is lost, as in any other pass, but the turn ends
+                    session.report(error, about="audio")
+                    session.conversation.forget_unused()
+                    self._finish(session, command, None)
+                return
+            try:
+                session.add_final_words(words, began_ns, batch)
             except EngineError as error:
                 self._carry_out(session, command, error)
             else:
                 self._carry_out(session, command, None)
 
-        self._begin([session], lambda: self._recognizer.finish(state), apply)
+        self._begin([session], lambda: self._recognizer.finish(state, pcm), apply)
 
     def _begin(
         self,

@@ -200,9 +200,13 @@ class Session:
         """Take the recogniser's result for a batch; `share`: its part of the pass's cost."""
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         batch.utterance.take(words, batch.samples)
+        self._emit(batch.utterance.hearing(self.name))
+        self._read(batch, words, share)
+
+    def _read(self, batch: AudioBatch, words: Recognition, share: float) -> None:
+        """Make the stream read the words of a batch; keep its sound; trace its chunks."""
         if batch.utterance.heard is not None:
             batch.utterance.heard.append(batch.pcm())
-        self._emit(batch.utterance.hearing(self.name))
         prefilled_before = self.stream.prefilled_tokens
         rendered = self._sync_stream(ahead=batch.has_headroom(self._clock()))
         self.conversation.forget_unused()
@@ -219,29 +223,35 @@ class Session:
     @property
     def needs_final_pass(self) -> bool:
         """Whether the next command ends the open utterance, perhaps for a while only, and it was
-        not heard as a whole yet."""
-        if not isinstance(self.commands.next, api.Hush | api.EndSpeech):
-            return False
+        not heard as a whole yet; or one right behind the sound that is next."""
         utterance = self.conversation.utterance
-        return utterance is not None and not utterance.finished
+        if utterance is None:
+            return False
+        if isinstance(self.commands.next, api.Hush | api.EndSpeech):
+            return not utterance.finished
+        return self.commands.ends_behind_audio(self._clock())
 
     @property
     def unfinished_state(self) -> Any:
         """The recogniser's state of the open utterance."""
         return self._open_utterance().state
 
-    def add_final_words(self, words: Recognition, began_ns: int) -> None:
-        """Take the result of the final pass. Its words stay tentative until the endpoint is
-        confirmed."""
+    def add_final_words(
+        self, words: Recognition, began_ns: int, batch: AudioBatch | None = None
+    ) -> None:
+        """Take the result of the final pass, which heard `batch` too. Its words stay tentative
+        until the endpoint is confirmed."""
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance = self._open_utterance()
-        utterance.finish(words)
+        utterance.finish(words, 0 if batch is None else batch.samples)
         self.conversation.ask(utterance.text)
         try:
             self.conversation.look_closer(utterance.text)
         except EngineError as error:  # what was said is known all the same
             self.report(error, about="frame")
         self._emit(utterance.hearing(self.name))
+        if batch is not None:
+            self._read(batch, words, share=1.0)
 
     def _hush(self, command: api.Hush) -> None:
         utterance = self._open_utterance()

@@ -96,8 +96,9 @@ class Utterance:
         self.samples += samples
         self.finished = False
 
-    def finish(self, words: Recognition) -> None:
-        """Update with the result of the final pass over the whole utterance.
+    def finish(self, words: Recognition, samples: int = 0) -> None:
+        """Update with the result of the final pass over the whole utterance, after `samples` more
+        samples.
 
         Words behind the committed ones, and from the first that differs, stay tentative until the
         endpoint, because speech may resume.
@@ -109,6 +110,7 @@ class Utterance:
         self.read = keep_spelling(self.read, final)
         self.likely = words.likely
         self._take_parts(words)
+        self.samples += samples
         self.finished = True
 
     def _take_parts(self, words: Recognition) -> None:

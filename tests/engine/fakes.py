@@ -125,8 +125,9 @@ class FakeRecognizer:
         guess = (" " if committed else "") + self.words[count - 1][::-1]
         return FakeWords(committed, guess)
 
-    def finish(self, utterance: list[int]) -> FakeWords:
+    def finish(self, utterance: list[int], pcm: Pcm | None = None) -> FakeWords:
         self.finishes += 1
+        utterance[0] += 0 if pcm is None else len(pcm)
         count = min(utterance[0] // WORD_SAMPLES, len(self.words))
         return FakeWords(" ".join(self.words[:count]), "")
 
@@ -142,7 +143,7 @@ class RespellingRecognizer(FakeRecognizer):
         words = [f"{word}{mark}" for word in self.words[: count - 1]]
         return FakeWords("", " ".join([*words, self.words[count - 1]]))
 
-    def finish(self, utterance: list[int]) -> FakeWords:
+    def finish(self, utterance: list[int], pcm: Pcm | None = None) -> FakeWords:
         return FakeWords(", ".join(map(str.title, self.words)) + "?", "")
 
 

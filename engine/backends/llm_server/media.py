@@ -245,6 +245,8 @@ class PartRecognizer:
             utterance.hear(pcm)
         return [utterance.heard() for utterance in utterances]
 
-    def finish(self, utterance: PartListening) -> EmbeddedRecognition:
+    def finish(self, utterance: PartListening, pcm: Pcm | None = None) -> EmbeddedRecognition:
+        if pcm is not None:
+            utterance.hear(pcm)
         utterance.finish()
         return utterance.heard()

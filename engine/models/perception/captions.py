@@ -59,7 +59,7 @@ class SoundRecognizer(Protocol):
     def recognize_batch(
         self, utterances: Sequence[Any], pcms: Sequence[Pcm]
     ) -> Sequence[EmbeddedRecognition]: ...
-    def finish(self, utterance: Any) -> EmbeddedRecognition: ...
+    def finish(self, utterance: Any, pcm: Pcm | None = None) -> EmbeddedRecognition: ...
 
 
 @dataclass(slots=True)
@@ -93,9 +93,9 @@ class CaptionedRecognizer:
         words = self._words.recognize_batch([u.words for u in utterances], pcms)
         return [_captioned(h, w) for h, w in zip(heard, words, strict=True)]
 
-    def finish(self, utterance: Captioned) -> EmbeddedRecognition:
-        heard = self._recognizer.finish(utterance.listening)
-        return _captioned(heard, self._words.finish(utterance.words))
+    def finish(self, utterance: Captioned, pcm: Pcm | None = None) -> EmbeddedRecognition:
+        heard = self._recognizer.finish(utterance.listening, pcm)
+        return _captioned(heard, self._words.finish(utterance.words, pcm))
 
 
 def _captioned(heard: EmbeddedRecognition, words: Recognition) -> EmbeddedRecognition:

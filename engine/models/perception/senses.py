@@ -62,15 +62,21 @@ class ModelRecognizer:
         """Runs one after the other: an encoder's windows are large enough to fill the cores."""
         began_s = time.monotonic()
         for utterance, pcm in zip(utterances, pcms, strict=True):
-            utterance.feed(torch.from_numpy(np.ascontiguousarray(pcm)))
+            _feed(utterance, pcm)
         took_ms = (time.monotonic() - began_s) * 1e3
         return [_heard(utterance, took_ms) for utterance in utterances]
 
-    def finish(self, utterance: Listening) -> EmbeddedRecognition:
-        """The clip as if it ended here; further input undoes it."""
+    def finish(self, utterance: Listening, pcm: Pcm | None = None) -> EmbeddedRecognition:
+        """The clip as if it ended here, behind `pcm`; further input undoes it."""
         began_s = time.monotonic()
+        if pcm is not None:
+            _feed(utterance, pcm)
         utterance.finish()
         return _heard(utterance, (time.monotonic() - began_s) * 1e3)
+
+
+def _feed(utterance: Listening, pcm: Pcm) -> None:
+    utterance.feed(torch.from_numpy(np.ascontiguousarray(pcm)))
 
 
 def _heard(utterance: Listening, took_ms: float) -> EmbeddedRecognition:

@@ -328,10 +328,51 @@ def test_of_long_speech_the_end_is_heard_again(
     assert utterance.recording.samples == len(monologue)
 
 
-def test_finish_takes_the_last_samples(recognizer: WhisperRecognizer, question: Sound) -> None:
-    """Sound that comes with the end is heard, and costs one pass."""
+def test_finish_takes_the_last_samples(
+    recognizer: WhisperRecognizer, question: Sound, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sound that comes with the end is heard in the final pass, and has none of its own."""
     utterance, _ = _hear(recognizer, question[:24_000], 500)
-    assert recognizer.finish(utterance, question[24_000:]).committed == QUESTION
+
+    def update(*_: object) -> None:
+        raise AssertionError("a pass of its own")
+
+    monkeypatch.setattr(recognizer, "_update", update)
+    final = recognizer.finish(utterance, question[24_000:])
+    assert final.committed == QUESTION
+    assert final.audio_tokens == -(-len(question) // 320)
+
+
+@pytest.mark.parametrize("ends_ms", [(600,), (1300, 1400, 2300), tuple(range(150, 27_000, 150))])
+def test_final_equals_whole_with_sound_before_each_hush(
+    recognizer: WhisperRecognizer,
+    wholes: list[tuple[Sound, Recognized]],
+    ends_ms: tuple[int, ...],
+) -> None:
+    """Sound that only final passes heard, at the end and before, changes no final word."""
+    for sound, whole in wholes[:4]:
+        utterance = recognizer.open()
+        at_ms = 0
+        for end_ms in (end for end in ends_ms if end * 16 < len(sound)):
+            last_ms = max(at_ms, end_ms - 300)
+            for start_ms in range(at_ms, last_ms, 500):
+                stop_ms = min(start_ms + 500, last_ms)
+                recognizer.recognize(utterance, sound[start_ms * 16 : stop_ms * 16])
+            recognizer.finish(utterance, sound[last_ms * 16 : end_ms * 16])
+            at_ms = end_ms
+        final = recognizer.finish(utterance, sound[at_ms * 16 :])
+        assert (final.committed, final.likely) == (whole.committed, whole.likely)
+
+
+def test_speech_of_hushes_alone_slides_too(recognizer: WhisperRecognizer, monologue: Sound) -> None:
+    """Where every chunk comes with an end, the window stays as short as ever."""
+    utterance = recognizer.open()
+    utterance.pauses = PauseFinder(PauseSettings(least_s=math.inf))
+    longest = recognizer.settings.slide_by_force_s * 100
+    for at in range(0, 16_000 * 24, 32_000):
+        recognizer.finish(utterance, monologue[at : at + 32_000])
+        assert utterance.window_frames <= longest
+    assert utterance.recording.marks[-1].words > 0
 
 
 def test_a_second_finish_costs_nothing(recognizer: WhisperRecognizer, question: Sound) -> None:

@@ -100,6 +100,25 @@ def test_a_resume_takes_a_waiting_hush_back() -> None:
     assert len(inbox) == 0
 
 
+@pytest.mark.parametrize("ends", [api.Hush("s", REF, 0), api.EndSpeech("s", REF, 0)])
+def test_what_ends_right_behind_the_next_sound_is_seen(ends: api.Command) -> None:
+    """Behind as many chunks as are taken together, late or not; not behind another command."""
+    for count in (1, 2, 4):
+        inbox = filled(*(chunk(number) for number in range(count)), ends)
+        assert inbox.ends_behind_audio(0)
+        assert numbers(inbox.pop_audio(0)) == list(range(count))
+        assert inbox.pop() is ends
+    inbox = filled(*(chunk(number) for number in range(5)), ends)
+    assert not inbox.ends_behind_audio(0)
+    assert numbers(inbox.pop_audio(0)) == list(range(4))
+    assert inbox.ends_behind_audio(0)
+    file = [chunk(number, every_ns=0) for number in range(2)]
+    assert not filled(*file, ends).ends_behind_audio(0)
+    resume = api.Resume("s", api.TurnRef(1, 1))
+    for commands in ([], [ends], [chunk(0)], [chunk(0), resume, ends], [resume, chunk(0), ends]):
+        assert not filled(*commands).ends_behind_audio(0)
+
+
 def test_what_is_too_much_is_refused_by_name() -> None:
     """The bound is MAX_WAITING commands."""
     inbox = filled(*(chunk(0) for _ in range(MAX_WAITING)))
@@ -152,6 +171,7 @@ def test_sound_goes_past_frames_whichever_is_ready() -> None:
     inbox.push(chunk(0), 0)
     inbox.push(api.EndSpeech("s", REF, CHUNK_SAMPLES), 0)
     assert inbox.next_is_audio
+    assert not inbox.ends_behind_audio(0)  # the frames come before the end
     assert numbers(inbox.pop_audio(0)) == [0]
     assert inbox.is_blocked
     first.encoding = [Encoding(done=True)]

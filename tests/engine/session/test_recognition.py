@@ -173,6 +173,7 @@ def test_a_failed_pass_is_its_sessions_own(
     bench: Bench, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of its sessions is told; the next pass works."""
+
     def full(utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[FakeWords]:
         raise SoftTableFull(8, 9)
 
@@ -199,7 +200,7 @@ def test_a_failed_final_pass_fails_the_command_that_needed_it(
     bench.tell(end()[0])
     bench.run()
 
-    def broken(utterance: list[int]) -> FakeWords:
+    def broken(utterance: list[int], pcm: Pcm | None = None) -> FakeWords:
         raise EngineError("no words")
 
     with monkeypatch.context() as patch:
