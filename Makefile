@@ -89,6 +89,7 @@ test-firefox: setup ## run the pages' tests in Firefox instead (Debian's firefox
 	$(BIN)/headstart models fetch joe
 	$(BIN)/python -m headstart.web_assets
 	$(BIN)/python -m tests.web_demo.debian firefox
+	$(BIN)/python -m tests.web_demo.debian pulseaudio
 	HEADSTART_TEST_BROWSER=firefox $(BIN)/python -m pytest -rs tests/web_demo
 
 test-clients: setup ## run the stock clients of docs/clients.md against real servers

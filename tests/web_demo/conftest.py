@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, sync_
 from tests.web_demo import chromium, firefox
 from tests.web_demo.mock_gateway import MockGateway
 
-FIND_TIMEOUT_MS = 25_000
+FIND_TIMEOUT_MS = 60_000
 POLL_MS = 20
 MICROPHONE_FLAG = "--use-file-for-fake-audio-capture="
 ON_FIREFOX = os.environ.get("HEADSTART_TEST_BROWSER", "chromium") == "firefox"

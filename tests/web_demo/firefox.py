@@ -64,6 +64,7 @@ PREFERENCES: dict[str, str | float | bool] = {
 # A page's microphone that plays a file once, for Firefox has no fake one that does.
 MICROPHONE = """(() => {
   const devices = navigator.mediaDevices;
+  if (!devices) return; // about:blank, before the page
   const open = devices.getUserMedia.bind(devices);
   devices.getUserMedia = async (wanted) => {
     if (!wanted.audio) return open(wanted);
