@@ -142,10 +142,11 @@ def start_firefox(
     foreign = [f for f in flags if f not in known and not f.startswith(MICROPHONE_FLAG)]
     if foreign:
         pytest.skip(f"Chromium alone: Firefox has nothing like {' '.join(foreign)}")
+    environment: dict[str, str | float | bool] = {**os.environ, "PULSE_SERVER": pulse_server}
     browser = driver.firefox.launch(
         channel="moz-firefox",
         executable_path=firefox.executable(folder),
-        env=os.environ | {"PULSE_SERVER": pulse_server},
+        env=environment,
         firefox_user_prefs=firefox.PREFERENCES | (firefox.FAKE_DEVICES if flags else {}),
         timeout=firefox.LAUNCH_TIMEOUT_MS,
     )
