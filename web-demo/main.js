@@ -111,7 +111,7 @@ const player = new Player(
   },
   (responseId, delayMs) => {
     if (connection.tellsPlayout) connection.send(playoutStarted(responseId, delayMs));
-    keep(session.playouts, responseId, { ms: delayMs, about: false });
+    keep(session.playouts, responseId, { ms: delayMs, about: player.estimates });
     redraw();
   },
 );

@@ -4,8 +4,10 @@ import { useSpeaker } from "./media.js";
 import { RATE_HZ } from "./protocol.js";
 
 const LONGEST_HOLD_MS = 3_000; // the server says sooner that it goes on (`false_interruption_ms`)
-// Asked for it while a microphone is open, Firefox 153 on Linux does not come back: the page hangs.
-const TIMESTAMP_HANGS = navigator.userAgent.includes("Firefox/");
+// Asked for the output's timestamp or latency while a microphone is open, Firefox 153 on Linux does
+// not come back: the page hangs. There the latency is assumed.
+const OUTPUT_HANGS = navigator.userAgent.includes("Firefox/");
+const ASSUMED_LATENCY_S = 0.05;
 const MAX_UNHEARD = 8; // responses whose sound has come and not been played
 
 export class Player {
@@ -30,6 +32,11 @@ export class Player {
     this.answers = []; // {id, start, end}: samples since the last clear, oldest first
     this.played = 0;
     this.stale = 0; // clears the worklet has not answered yet: its reports are of before
+  }
+
+  /** Whether what `onHeard` is told is off by what the real latency differs from the assumed one. */
+  get estimates() {
+    return OUTPUT_HANGS;
   }
 
   get playing() {
@@ -78,11 +85,12 @@ export class Player {
 
   /** The page's time at which a sample of the graph's clock is heard. */
   heardAtMs(atS) {
-    const stamp = TIMESTAMP_HANGS ? null : this.context.getOutputTimestamp?.();
-    const { contextTime, performanceTime } = stamp ?? {};
+    const { context } = this;
+    const after = (latencyS) => performance.now() + 1_000 * (atS - context.currentTime + latencyS);
+    if (OUTPUT_HANGS) return after(ASSUMED_LATENCY_S);
+    const { contextTime, performanceTime } = context.getOutputTimestamp?.() ?? {};
     if (contextTime > 0 && performanceTime > 0) return performanceTime + 1_000 * (atS - contextTime);
-    const latencyS = this.context.outputLatency || this.context.baseLatency || 0;
-    return performance.now() + 1_000 * (atS - this.context.currentTime + latencyS);
+    return after(context.outputLatency || context.baseLatency || 0);
   }
 
   /** Plays on the speaker that was chosen since. */

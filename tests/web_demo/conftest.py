@@ -1,6 +1,7 @@
 """A browser, a scripted gateway, and pages between the two.
 
-The browser is Chromium, or with HEADSTART_TEST_BROWSER=firefox Firefox.
+The browser is Chromium, or with HEADSTART_TEST_BROWSER=firefox Firefox. What only Chromium has,
+Firefox skips, and says why.
 """
 
 from __future__ import annotations
@@ -25,6 +26,11 @@ FIND_TIMEOUT_MS = 60_000
 POLL_MS = 20
 MICROPHONE_FLAG = "--use-file-for-fake-audio-capture="
 ON_FIREFOX = os.environ.get("HEADSTART_TEST_BROWSER", "chromium") == "firefox"
+
+
+def chromium_alone(reason: str) -> pytest.MarkDecorator:
+    """Marks a test that Firefox skips for `reason`."""
+    return pytest.mark.skipif(ON_FIREFOX, reason=f"Chromium alone: {reason}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -119,7 +125,9 @@ BrowserFactory = Callable[..., Browser]
 _microphones: dict[Browser, Path] = {}  # of Firefox, where a page plays the file itself
 
 
-def start_firefox(driver: Playwright, folder: Path, flags: tuple[str, ...]) -> Browser:
+def start_firefox(
+    driver: Playwright, folder: Path, flags: tuple[str, ...], pulse_server: str
+) -> Browser:
     """Firefox with what Chromium's `flags` for devices mean; skips the test where it has nothing
     alike."""
     known = {*chromium.FAKE_DEVICES}
@@ -133,10 +141,12 @@ def start_firefox(driver: Playwright, folder: Path, flags: tuple[str, ...]) -> B
     )
     foreign = [f for f in flags if f not in known and not f.startswith(MICROPHONE_FLAG)]
     if foreign:
-        pytest.skip(f"Firefox has nothing like {' '.join(foreign)}")
+        pytest.skip(f"Chromium alone: Firefox has nothing like {' '.join(foreign)}")
+    environment: dict[str, str | float | bool] = {**os.environ, "PULSE_SERVER": pulse_server}
     browser = driver.firefox.launch(
         channel="moz-firefox",
         executable_path=firefox.executable(folder),
+        env=environment,
         firefox_user_prefs=firefox.PREFERENCES | (firefox.FAKE_DEVICES if flags else {}),
         timeout=firefox.LAUNCH_TIMEOUT_MS,
     )
@@ -146,8 +156,18 @@ def start_firefox(driver: Playwright, folder: Path, flags: tuple[str, ...]) -> B
 
 
 @pytest.fixture(scope="session")
+def loudspeaker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What Firefox plays on, a value of PULSE_SERVER; Chromium needs none."""
+    if not ON_FIREFOX:
+        yield ""
+        return
+    with firefox.loudspeaker(tmp_path_factory.mktemp("sound")) as pulse_server:
+        yield pulse_server
+
+
+@pytest.fixture(scope="session")
 def browser_factory(
-    playwright_driver: Playwright, tmp_path_factory: pytest.TempPathFactory
+    playwright_driver: Playwright, tmp_path_factory: pytest.TempPathFactory, loudspeaker: str
 ) -> Iterator[BrowserFactory]:
     """Starts browsers with the given extra flags of Chromium; all are closed at the end."""
     started: list[Browser] = []
@@ -155,7 +175,7 @@ def browser_factory(
     def start(*flags: str) -> Browser:
         if ON_FIREFOX:
             folder = tmp_path_factory.mktemp("firefox")
-            browser = start_firefox(playwright_driver, folder, flags)
+            browser = start_firefox(playwright_driver, folder, flags, loudspeaker)
         else:
             browser = playwright_driver.chromium.launch(
                 executable_path=chromium.ensure(), args=[*chromium.ARGS, *flags]
@@ -203,9 +223,10 @@ PageOpener = Callable[..., OpenPage]
 
 def open_in(browser: Browser, url: str, **settings: Any) -> OpenPage:
     """Opens `url` in a fresh context of `browser`; `settings` go to that context."""
-    if ON_FIREFOX:  # from Playwright it takes neither these nor permissions
-        for name in ("color_scheme", "is_mobile", "permissions", "reduced_motion"):
-            settings.pop(name, None)
+    if ON_FIREFOX:  # from Playwright it takes no media features
+        settings.pop("reduced_motion", None)
+        if settings.pop("color_scheme", "light") != "light":
+            pytest.skip("Chromium alone: Firefox takes no colour scheme from Playwright")
     context = browser.new_context(**settings)
     if browser in _microphones:
         context.add_init_script(firefox.fake_microphone(_microphones[browser]))

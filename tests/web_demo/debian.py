@@ -1,6 +1,6 @@
-"""A browser as a Debian package: found, or installed where that is allowed.
+"""A browser, or what one needs, as a Debian package: found, or installed where that is allowed.
 
-`python -m tests.web_demo.debian chromium|firefox` prints where it is.
+`python -m tests.web_demo.debian chromium|firefox|pulseaudio` prints where it is.
 """
 
 from __future__ import annotations
@@ -16,27 +16,28 @@ INSTALL_TIMEOUT_S = 300
 
 
 class BrowserError(RuntimeError):
-    """There is no such browser, and this user cannot install one."""
+    """There is no such program, and this user cannot install one; or it does not start."""
 
 
 @dataclass(frozen=True)
-class DebianBrowser:
+class DebianProgram:
     """`variable`: of the environment, whose value is the path of one to use; `programs`: names on
-    the path, the best first; `package`: Debian's."""
+    the path, the best first; `package`: Debian's; `size_mb`: of the download, about."""
 
     title: str
     variable: str
     programs: tuple[str, ...]
     package: str
+    size_mb: int = 100
 
     def find(self) -> Path | None:
-        """The browser named by the variable, else the first one on the path."""
+        """The program named by the variable, else the first one on the path."""
         named = os.environ.get(self.variable)
         found = named or next(filter(None, map(shutil.which, self.programs)), None)
         return Path(found) if found else None
 
     def ensure(self) -> Path:
-        """The browser, installed with apt-get if need be. Raises BrowserError, never skips."""
+        """The program, installed with apt-get if need be. Raises BrowserError, never skips."""
         found = self.find()
         if found is None:
             self._install()
@@ -52,7 +53,8 @@ class DebianBrowser:
                 f"{self.package}), or name one in the environment variable {self.variable}"
             )
         print(
-            f"headstart: installing {self.package} for the browser tests (about 100 MB, once)",
+            f"headstart: installing {self.package} for the browser tests "
+            f"(about {self.size_mb} MB, once)",
             flush=True,
         )
         for command in (
@@ -66,10 +68,12 @@ class DebianBrowser:
                 raise BrowserError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
 
 
-CHROMIUM = DebianBrowser(
+CHROMIUM = DebianProgram(
     "Chromium", "CHROMIUM", ("chromium", "chromium-browser", "google-chrome"), "chromium"
 )
-FIREFOX = DebianBrowser("Firefox", "FIREFOX", ("firefox-esr", "firefox"), "firefox-esr")
+FIREFOX = DebianProgram("Firefox", "FIREFOX", ("firefox-esr", "firefox"), "firefox-esr")
+PULSEAUDIO = DebianProgram("PulseAudio", "PULSEAUDIO", ("pulseaudio",), "pulseaudio", 10)
 
 if __name__ == "__main__":
-    print({"chromium": CHROMIUM, "firefox": FIREFOX}[sys.argv[1]].ensure())
+    programs = {"chromium": CHROMIUM, "firefox": FIREFOX, "pulseaudio": PULSEAUDIO}
+    print(programs[sys.argv[1]].ensure())

@@ -1,5 +1,8 @@
 """Debian's Firefox for the browser tests: found or installed, and made to fit Playwright.
 
+Without a sound server Firefox never starts an audio graph, and a page waits for it for ever:
+`loudspeaker` is one that nobody hears.
+
 Playwright drives a stock Firefox over WebDriver BiDi (its channel "moz-firefox"). It also sends
 commands that an older Firefox does not know, and then opens no page. Started as a program
 (`python -m tests.web_demo.firefox`), this module is that browser's executable: it starts Firefox,
@@ -12,18 +15,23 @@ import asyncio
 import base64
 import contextlib
 import json
+import os
 import re
 import signal
+import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from tests.web_demo.debian import FIREFOX
+from tests.web_demo.debian import FIREFOX, PULSEAUDIO, BrowserError
 
 LAUNCH_TIMEOUT_MS = 180_000  # a first start on a crowded machine takes a minute
+SOUND_TIMEOUT_S = 60
 LISTENING = re.compile(r"WebDriver BiDi listening on (ws://\S+)")
 # Commands without which a page can be tested all the same.
 OPTIONAL = frozenset({"emulation.setMediaFeaturesOverride"})
@@ -56,6 +64,7 @@ PREFERENCES: dict[str, str | float | bool] = {
 # A page's microphone that plays a file once, for Firefox has no fake one that does.
 MICROPHONE = """(() => {
   const devices = navigator.mediaDevices;
+  if (!devices) return; // about:blank, before the page
   const open = devices.getUserMedia.bind(devices);
   devices.getUserMedia = async (wanted) => {
     if (!wanted.audio) return open(wanted);
@@ -80,6 +89,37 @@ def fake_microphone(wav: Path) -> str:
     return MICROPHONE % base64.b64encode(wav.read_bytes()).decode()
 
 
+@contextlib.contextmanager
+def loudspeaker(folder: Path) -> Iterator[str]:
+    """A sound server of the tests' own, with its socket in `folder` and one loudspeaker that takes
+    sound at its rate and drops it. Yields the value of PULSE_SERVER."""
+    socket = folder / "native"
+    command = [
+        str(PULSEAUDIO.ensure()),
+        "-n",  # nothing from a configuration
+        "--daemonize=no",
+        "--use-pid-file=no",
+        "--disable-shm=yes",
+        "--exit-idle-time=-1",
+        "--log-level=error",
+        f"--load=module-native-protocol-unix socket={socket} auth-anonymous=1",
+        "--load=module-null-sink",
+    ]
+    settings = os.environ | {"PULSE_RUNTIME_PATH": str(folder), "XDG_RUNTIME_DIR": str(folder)}
+    with subprocess.Popen(command, env=settings) as server:
+        try:
+            until = time.monotonic() + SOUND_TIMEOUT_S
+            while not socket.is_socket():
+                if server.poll() is not None:
+                    raise BrowserError(f"pulseaudio ended with exit code {server.returncode}")
+                if time.monotonic() > until:
+                    raise BrowserError(f"pulseaudio made no socket in {SOUND_TIMEOUT_S} s")
+                time.sleep(0.02)
+            yield f"unix:{socket}"
+        finally:
+            server.terminate()
+
+
 def executable(folder: Path) -> Path:
     """A script in `folder` that starts this module with Playwright's arguments."""
     path = folder / "firefox-for-playwright"
@@ -100,7 +140,13 @@ class _Relay:
     async def serve_one(self, playwright: ServerConnection) -> None:
         assert playwright.request is not None
         url = self._firefox_url + playwright.request.path
-        async with connect(url, max_size=None, compression=None, ping_interval=None) as firefox:
+        async with connect(
+            url,
+            max_size=None,
+            compression=None,
+            ping_interval=None,
+            open_timeout=LAUNCH_TIMEOUT_MS / 1000,
+        ) as firefox:
 
             async def commands() -> None:
                 async for text in playwright:
@@ -154,6 +200,7 @@ async def run(arguments: list[str]) -> int:
                         max_size=None,
                         compression=None,
                         ping_interval=None,
+                        open_timeout=LAUNCH_TIMEOUT_MS / 1000,
                     )
                 )
                 port = next(iter(server.sockets)).getsockname()[1]

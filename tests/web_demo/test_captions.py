@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web_demo.conftest import OpenPage
+from tests.web_demo.conftest import OpenPage, chromium_alone
 from tests.web_demo.mock_gateway import STAGES_MS, MockGateway, Script
 
 NEVER_S = 1e9
@@ -59,6 +59,7 @@ def test_captions_have_a_size_that_lasts(demo: OpenPage) -> None:
     assert size_px(page) < usual < largest
 
 
+@chromium_alone("Firefox takes no reduced motion from Playwright")
 def test_nothing_moves_for_who_wants_it_still(demo: OpenPage, mock: MockGateway) -> None:
     """`prefers-reduced-motion`: no blinking, no glow that follows the voice."""
     mock.script = Script(holds_answer=True)
@@ -116,7 +117,7 @@ def test_a_spoken_answer_has_a_chip_to_its_turn(demo: OpenPage, mock: MockGatewa
     assert 0 <= told["delay_ms"] < 10_000
     sent_ms = sum(ms for ms in STAGES_MS.values() if ms) + 60.0
     words = chip.inner_text()
-    heard = words.split(" · ")[0].removeprefix("heard after ")
+    heard = words.split(" · ")[0].removeprefix("heard after ").removeprefix("about ")
     number, unit = heard.split()
     heard_ms = float(number) * (1000 if unit == "s" else 1)
     assert heard_ms == pytest.approx(sent_ms + told["delay_ms"], abs=6)

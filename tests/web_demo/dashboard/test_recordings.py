@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Download, Page, Route
 
-from tests.web_demo.conftest import OpenPage
+from tests.web_demo.conftest import OpenPage, chromium_alone
 from tests.web_demo.dashboard.conftest import DashboardOpener
 from tests.web_demo.dashboard.fake_feed import FakeFeed
 from tests.web_demo.dashboard.feed_fixtures import Json, Server, conversation, gzipped, jsonl
@@ -164,6 +164,7 @@ def test_bad_lines_are_left_out(open_dashboard: DashboardOpener) -> None:
     page.get_by_text(f"{len(ids_of(messages))} turns.").wait_for()
 
 
+@chromium_alone("DevTools tell how large the heap is")
 def test_a_huge_recording_is_read_in_bounded_memory(open_dashboard: DashboardOpener) -> None:
     """A file of 1 GB, made in the page as a stream: what is kept does not grow with it, and the
     page answers while it is read. (It has 100 MB here, and no end of it is ever in memory.)"""

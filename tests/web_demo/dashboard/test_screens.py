@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.web_demo.conftest import OpenPage, PageOpener
+from tests.web_demo.conftest import OpenPage, PageOpener, chromium_alone
 from tests.web_demo.dashboard.conftest import DashboardOpener
 from tests.web_demo.dashboard.fake_feed import FakeFeed
 from tests.web_demo.dashboard.feed_fixtures import Server
@@ -149,6 +149,7 @@ def test_a_second_costs_what_has_changed(dashboard: OpenPage, feed: FakeFeed) ->
     assert (third["added"], third["removed"]) == (0, 1)
 
 
+@chromium_alone("DevTools tell how large the heap is")
 def test_hours_of_a_feed_do_not_grow_the_page(
     feed: FakeFeed, open_dashboard: DashboardOpener
 ) -> None:
