@@ -103,7 +103,11 @@ class DealerWire:
         self._reader = SocketReader(
             self._socket, self._monitor, self._receive, self._deliver, self._monitored
         )
-        self._address = Address(self._socket, endpoint)
+        try:
+            self._address = Address(self._socket, endpoint)
+        except zmq.ZMQError:
+            self._close_sockets()  # or the interpreter waits for them when it ends
+            raise
         self.endpoint = self._address.endpoint
 
     @property
@@ -123,9 +127,12 @@ class DealerWire:
 
     def close(self) -> None:
         self._reader.stop()
+        self._address.remove()
+        self._close_sockets()
+
+    def _close_sockets(self) -> None:
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
-        self._address.remove()
         self._socket.close(linger=0)
         self._context.term()
 

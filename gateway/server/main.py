@@ -353,9 +353,11 @@ class _Parts:
         """Nothing is started yet. `private`, `endpoint` and `encoder`: as in `_serve`."""
         if encoder is not None:
             announcer.encoder = local.encoder_process(settings, encoder)
+        # Before the engines' sockets: an address without keys is refused, and they would stay open.
+        port = None if endpoint is None else EnginePort(endpoint, settings.engine_keys)
         engines = Engines(
             _local_engines(settings, private, announcer, encoder),
-            None if endpoint is None else EnginePort(endpoint, settings.engine_keys),
+            port,
             observe=lambda member: announcer.of(member.name, None),
             lost_after_s=settings.engine_lost_after_s,
         )
