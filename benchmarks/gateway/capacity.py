@@ -210,7 +210,8 @@ async def running_gateway(core: set[int], others: set[int]) -> AsyncIterator[Gat
                     process.terminate()
             for process in (gateway, engine):
                 try:
-                    await asyncio.wait_for(process.wait(), STOP_WAIT_S)
+                    async with asyncio.timeout(STOP_WAIT_S):
+                        await process.wait()
                 except TimeoutError:
                     process.kill()
 

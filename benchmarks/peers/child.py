@@ -93,7 +93,8 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     process.stdin.close()
     if process.returncode is None:
         try:
-            await asyncio.wait_for(process.wait(), STOP_WAIT_S)
+            async with asyncio.timeout(STOP_WAIT_S):
+                await process.wait()
         except TimeoutError:
             process.kill()
             await process.wait()

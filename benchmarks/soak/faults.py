@@ -65,7 +65,8 @@ class Faults:
         """Inject all, with `pause_s` before each, until `over` is set."""
         for name, fault in self.all.items():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), pause_s)
+                async with asyncio.timeout(pause_s):
+                    await over.wait()
             if over.is_set():
                 return
             try:
@@ -161,7 +162,8 @@ class Faults:
         )
         try:
             assert process.stdout is not None
-            line = await asyncio.wait_for(process.stdout.readline(), STUCK_WAIT_S)
+            async with asyncio.timeout(STUCK_WAIT_S):
+                line = await process.stdout.readline()
             port, since_s = int(line), time.monotonic()
             while port in _peers(self._server_pid):
                 if time.monotonic() - since_s > STUCK_WAIT_S:

@@ -57,7 +57,8 @@ async def _raw(url: str, data: bytes, rng: random.Random) -> None:
             writer.write(data)
             await writer.drain()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(reader.read(1 << 16), HANG_S)
+                async with asyncio.timeout(HANG_S):
+                    await reader.read(1 << 16)
             if rng.random() < 0.5:  # a reset rather than a normal close
                 linger = struct.pack("ii", 1, 0)
                 connection: socket.socket = writer.get_extra_info("socket")

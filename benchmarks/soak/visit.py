@@ -127,7 +127,8 @@ class Visit:
         async with self._line.inbox.expecting(_of("response.done")) as done:
             await self._play([*speech, *sounds.silence(), *sounds.silence()])
             try:
-                await asyncio.wait_for(done, 10.0)
+                async with asyncio.timeout(10.0):
+                    await done
             except TimeoutError:
                 self._tally.saw["speech without an answer"] += 1
         await self._settle()
@@ -312,7 +313,8 @@ class Visit:
     ) -> Event | None:
         """The event, or None and a complaint if it does not come. Raises `ConnectionLost`."""
         try:
-            return await asyncio.wait_for(asyncio.shield(future), wait_s)
+            async with asyncio.timeout(wait_s):
+                return await asyncio.shield(future)
         except TimeoutError:
             self._tally.complain(f"{what} did not come in {wait_s:.0f} s", since_s)
             return None
@@ -347,7 +349,8 @@ async def _too_large(line: Connection, world: World) -> None:
     try:
         await line.send("x" * (33 << 20))
         async with line.inbox.expecting(lambda _: False) as never:
-            await asyncio.wait_for(never, ERROR_WAIT_S)
+            async with asyncio.timeout(ERROR_WAIT_S):
+                await never
     except ConnectionLost as closed:
         code = closed.code
     except TimeoutError:

@@ -2,7 +2,7 @@
 
 A step reads all weights, however few tokens it takes, and a chunk of speech brings two or three. So
 where the recogniser runs between the steps and more sound waits for it, words wait a little
-(`HOLD_NS`) for those of other sessions and are prefilled with them, unless an answer is decoded or
+(`HOLD_NS`) for those of that sound and are prefilled with them, unless an answer is decoded or
 a chunk would miss its deadline by it.
 """
 

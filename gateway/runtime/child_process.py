@@ -201,7 +201,8 @@ class ChildProcess:
                 log.error("the %s ended (%s); starting it again in %.1f s", self.name, how, wait_s)
                 self._on_exit(how)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._ending.wait(), wait_s)
+                    async with asyncio.timeout(wait_s):
+                        await self._ending.wait()
         finally:
             self.tried.set()
             await self.stop()
@@ -216,7 +217,8 @@ class ChildProcess:
             return
         self._signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), self._stop_wait_s)
+            async with asyncio.timeout(self._stop_wait_s):
+                await process.wait()
         except TimeoutError:
             what = "the %s did not end within %.0f s of SIGTERM; killing it"
             log.warning(what, self.name, self._stop_wait_s)

@@ -38,11 +38,10 @@ class SocketReader(Generic[Message]):
         self._socket, self._monitor = socket, monitor
         self._receive = receive
         # What fails at one message costs none of those behind it.
-        lost = tasks.nothing_depends_on_it
-        self._deliver = tasks.guard(deliver, "engine socket", lost)
-        self._monitored = tasks.guard(monitored, "engine socket", lost)
-        self._drain = tasks.guard(self.drain, "engine socket", lost)
-        self._read_monitor = tasks.guard(self.read_monitor, "engine socket", lost)
+        self._deliver = tasks.guard(deliver, "engine socket", tasks.nothing_depends_on_it)
+        self._monitored = tasks.guard(monitored, "engine socket", tasks.nothing_depends_on_it)
+        self._drain = tasks.guard(self.drain, "engine socket", tasks.nothing_depends_on_it)
+        self._read_monitor = tasks.guard(self.read_monitor, "engine socket", tasks.nothing_depends_on_it)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._will_read = False  # scheduled to read, whatever the descriptor says
 

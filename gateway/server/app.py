@@ -362,7 +362,8 @@ class Gateway:
         """Open no more sessions, wait up to `drain_s` for running responses, then hang up."""
         self.draining = True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._answers_done(), self.settings.drain_s)
+            async with asyncio.timeout(self.settings.drain_s):
+                await self._answers_done()
         self.registry.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
         # Let the writers run once, so that clients that read get the reason.
         await asyncio.sleep(DRAIN_POLL_S)

@@ -58,7 +58,8 @@ class LocalServer:
         """Explain a failure to reach the server: its end, if it is ending; otherwise with the last
         lines of its log, which was not shown."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._process.wait(), ENDING_WAIT_S)
+            async with asyncio.timeout(ENDING_WAIT_S):
+                await self._process.wait()
             return _ended(self._process.returncode or 0, self._tail)
         if not isinstance(error, ServerFailed) or not self._tail:
             return error
@@ -131,7 +132,8 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
         return
     process.terminate()
     try:
-        await asyncio.wait_for(process.wait(), STOP_WAIT_S)
+        async with asyncio.timeout(STOP_WAIT_S):
+            await process.wait()
     except TimeoutError:
         process.kill()
         await process.wait()

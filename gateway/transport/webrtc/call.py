@@ -99,7 +99,8 @@ class Call:
         is over then."""
         answering = tasks.awaited(self._answer(), "call answer")
         try:
-            return await asyncio.wait_for(asyncio.shield(answering), ANSWER_WAIT_S)
+            async with asyncio.timeout(ANSWER_WAIT_S):
+                return await asyncio.shield(answering)
         except TimeoutError as error:
             self._give_up(answering)
             log.warning("an offer could not be answered within %.0f s", ANSWER_WAIT_S)
@@ -327,7 +328,8 @@ class Call:
         self.outgoing.stop()
         self._peer.remove_all_listeners()
         try:
-            await asyncio.wait_for(self._peer.close(), CLOSE_WAIT_S)
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                await self._peer.close()
         except TimeoutError:
             log.warning("call %s: its connection did not close in time", self.call_id)
 

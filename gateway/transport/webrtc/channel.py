@@ -145,7 +145,8 @@ class EventChannel:
 
     async def answers(self, wait_s: float) -> bool:
         try:
-            return await asyncio.wait_for(self._ask(), wait_s)
+            async with asyncio.timeout(wait_s):
+                return await self._ask()
         except TimeoutError:
             return False
 

@@ -203,7 +203,8 @@ class WebSocketChannel:
         self.finished = True
         reason = hangup.reason.encode()[:CLOSE_REASON_BYTES_MAX].decode(errors="ignore")
         try:
-            await asyncio.wait_for(self._socket.close(hangup.code, reason), CLOSE_WAIT_S)
+            async with asyncio.timeout(CLOSE_WAIT_S):
+                await self._socket.close(hangup.code, reason)
         except TimeoutError:
             log.info("a connection was cut: it reads nothing any more")
             self.cut()
@@ -215,7 +216,8 @@ class WebSocketChannel:
         read, so a client that floods a busy engine may be taken for dead."""
         ping = self._socket.scope.get("extensions", {}).get(PING_EXTENSION)
         try:
-            await asyncio.wait_for(ping(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await ping()
         except (TimeoutError, InvalidState):
             return False
         return True
