@@ -41,7 +41,9 @@ class SocketReader(Generic[Message]):
         self._deliver = tasks.guard(deliver, "engine socket", tasks.nothing_depends_on_it)
         self._monitored = tasks.guard(monitored, "engine socket", tasks.nothing_depends_on_it)
         self._drain = tasks.guard(self.drain, "engine socket", tasks.nothing_depends_on_it)
-        self._read_monitor = tasks.guard(self.read_monitor, "engine socket", tasks.nothing_depends_on_it)
+        self._read_monitor = tasks.guard(
+            self.read_monitor, "engine socket", tasks.nothing_depends_on_it
+        )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._will_read = False  # scheduled to read, whatever the descriptor says
 
