@@ -87,7 +87,7 @@ class Store:
             return all(
                 seen[file.name] == _look(folder / file.name, file.sha256) for file in weight.file
             )
-        except (FileNotFoundError, KeyError, msgspec.DecodeError):
+        except (OSError, KeyError, msgspec.DecodeError):  # what cannot be read is not there
             return False
 
     def mark_verified(self, weight: Weight) -> None:

@@ -68,6 +68,16 @@ def test_a_folder_that_cannot_be_written_is_named(root: Path, shelf: Shelf) -> N
     assert shelf.asked == []
 
 
+def test_a_folder_that_lies_in_a_file_is_named(root: Path, shelf: Shelf) -> None:
+    """Nothing is stored there, and nothing can be."""
+    root.parent.mkdir(parents=True, exist_ok=True)
+    (root.parent / "file").touch()
+    inside = root.parent / "file" / "weights"
+    assert not Store(inside).is_verified(manifest().weight("big"))
+    with pytest.raises(StoreNotWritable, match=r"cannot store weights in .*set HEADSTART_HOME"):
+        fetcher(inside, shelf).ensure("big")
+
+
 def test_a_second_fetch_does_nothing(
     root: Path, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
