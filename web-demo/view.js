@@ -4,14 +4,14 @@ import { drawBudget, drawChunks, inMs } from "./budget.js";
 import { Captions } from "./captions.js";
 import { chipText, turnUrl } from "./chip.js";
 
-const PHASES = {
+export const PHASES = {
   connecting: "Connecting…",
   locked: "Key needed",
-  loading: "The engine is starting…",
-  restarting: "The engine is restarting…",
+  loading: "Starting…",
+  restarting: "Restarting…",
   lost: "Not connected",
   idle: "Ready",
-  opening: "Opening the microphone…",
+  opening: "Opening mic…",
   listening: "Listening",
   muted: "Muted",
   speaking: "Hearing you",

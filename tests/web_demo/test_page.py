@@ -113,7 +113,7 @@ def test_the_budget_of_a_spoken_answer_goes_on_to_its_sound(
     )
     assert dict(drawn) == wanted
     assert demo.text("#total") == f"{sum(wanted.values()):.0f} ms"
-    assert demo.text("#caption") == "from your last sound to its first sound"
+    assert demo.text("#caption") == "from your last sound to the answer’s first sound"
     word = f"first word after {sum(wanted.values()) - VOICE_MS:.0f} ms"
     assert demo.text("#verdict") == f"Within the budget of 800 ms: {word}"
     assert "sent until heard" in demo.text("#others")
@@ -138,7 +138,7 @@ def test_a_typed_turn(demo: OpenPage, mock: MockGateway) -> None:
     assert created["item"]["content"] == [{"type": "input_text", "text": "Who are you?"}]
     assert len(mock.received.of_type("response.create")) == 1
     assert said(demo)[0] == ("user", "Who are you?")
-    assert demo.text("#caption") == "from your question to its first word"
+    assert demo.text("#caption") == "from your question to the answer’s first word"
     assert demo.page.locator("#head-start").is_hidden()
     assert demo.page.input_value("#text") == ""
 
@@ -280,3 +280,20 @@ def test_no_sideways_scrolling(demo: OpenPage) -> None:
     for width in (320, 390, 768, 1280):
         demo.page.set_viewport_size({"width": width, "height": 800})
         assert demo.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_state_stays_beside_the_name_on_a_phone(demo: OpenPage) -> None:
+    """Whatever the state is called, on a screen of 360 px it starts no line of its own."""
+    demo.page.set_viewport_size({"width": 360, "height": 800})
+    own_line = demo.page.evaluate(
+        """async () => {
+          const { PHASES } = await import("./view.js");
+          const [name, state] = ["h1", "#phase"].map((at) => document.querySelector(at));
+          const below = (text) => {
+            state.textContent = text;
+            return state.getBoundingClientRect().top >= name.getBoundingClientRect().bottom;
+          };
+          return Object.values(PHASES).filter(below);
+        }"""
+    )
+    assert own_line == []
