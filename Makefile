@@ -84,16 +84,13 @@ coverage: setup ## run the tests and report the lines and branches that they rea
 	$(BIN)/coverage html --quiet --directory build/coverage/html --fail-under 0
 	$(BIN)/coverage report
 
-# The files of tests/web_demo that pass in Firefox as a whole; the others have not yet.
-FIREFOX_TESTS := test_real_server.py test_call_stats.py dashboard/test_accessibility.py dashboard/test_feed.py
-
-test-firefox: setup ## run those of the pages' tests that pass there in Firefox (Debian's firefox-esr)
+test-firefox: setup ## run the pages' tests in Firefox (Debian's firefox-esr)
 	$(BIN)/headstart models fetch tiny
 	$(BIN)/headstart models fetch joe
 	$(BIN)/python -m headstart.web_assets
 	$(BIN)/python -m tests.web_demo.debian firefox
 	$(BIN)/python -m tests.web_demo.debian pulseaudio
-	HEADSTART_TEST_BROWSER=firefox $(BIN)/python -m pytest -rs $(FIREFOX_TESTS:%=tests/web_demo/%)
+	HEADSTART_TEST_BROWSER=firefox $(BIN)/python -m pytest -rs tests/web_demo
 
 test-clients: setup ## run the stock clients of docs/clients.md against real servers
 	$(BIN)/headstart models fetch tiny

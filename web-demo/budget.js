@@ -52,8 +52,8 @@ export function ordered(stagesMs) {
 /** How far the turn could be followed: until it was heard, to its first sound, or to its first word. */
 function reached({ total_ms: wordMs, first_sound_ms: soundMs, heard_ms: heardMs }) {
   if (heardMs != null) return { ms: heardMs, to: "until you heard it", spoken: true };
-  if (soundMs != null) return { ms: soundMs, to: "to the answer’s first sound", spoken: true };
-  return { ms: wordMs, to: "to the answer’s first word", spoken: false };
+  if (soundMs != null) return { ms: soundMs, to: "to the first sound of the answer", spoken: true };
+  return { ms: wordMs, to: "to the first word of the answer", spoken: false };
 }
 
 function drawBar(bar, stages) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Browser
 
-from tests.web_demo.conftest import OpenPage, PageOpener
+from tests.web_demo.conftest import ON_FIREFOX, OpenPage, PageOpener
 from tests.web_demo.mock_gateway import MockGateway, Script
 
 
@@ -70,7 +70,8 @@ def test_where_no_call_gets_through_a_websocket_does(
     demo = open_page(browser, mock.url)
     demo.phase("idle")
     assert len(mock.received.models) == 1
-    assert [c for c in demo.complaints if "calls" in c or "Failed to load" in c]
+    if not ON_FIREFOX:  # its console does not name a refused request
+        assert [c for c in demo.complaints if "calls" in c or "Failed to load" in c]
     tried = len(demo.complaints)
     mock.script = Script(hangs_up=True)
     demo.page.fill("#text", "bye")

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from tests.web_demo.conftest import OpenPage
+from tests.web_demo.conftest import OpenPage, chromium_alone
 from tests.web_demo.mock_gateway import MockGateway, Script
 
 LOG = """async (events) => {
@@ -79,6 +79,7 @@ def rows(demo: OpenPage) -> list[str]:
     return demo.page.locator("#drawer-list .type").all_inner_texts()
 
 
+@chromium_alone("Playwright gets no download from Firefox")
 def test_the_drawer_shows_filters_and_saves(
     demo: OpenPage, mock: MockGateway, tmp_path: Path
 ) -> None:

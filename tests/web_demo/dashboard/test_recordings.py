@@ -268,6 +268,7 @@ def test_replay_is_moved_by_keyboard(open_dashboard: DashboardOpener) -> None:
 # --- saving and exporting ------------------------------------------------------------------------
 
 
+@chromium_alone("Playwright gets no download from Firefox")
 def test_the_feed_is_saved_as_it_came(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
     """Line by line what the server sent; the file opens on this page again."""
     opened = open_dashboard()
@@ -306,6 +307,7 @@ def test_old_pieces_of_the_feed_are_let_go(open_dashboard: DashboardOpener) -> N
     assert lines[-1] == '{"minute":89}'
 
 
+@chromium_alone("Playwright gets no download from Firefox")
 def test_turns_are_exported(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
     """As JSON, the very messages; as CSV, a line a turn, with empty fields for what is not
     known."""
@@ -363,6 +365,7 @@ def fields(data: bytes) -> list[tuple[int, Any]]:
     return found
 
 
+@chromium_alone("Playwright gets no download from Firefox")
 def test_the_perfetto_trace_is_the_turns(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
     """One track a stage under one a session; each slice that begins ends, within its track in
     order."""
