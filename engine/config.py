@@ -79,7 +79,7 @@ class EngineConfig:
             decoding session waits for another one's prefill.
         heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
-            (docs/hearing.md); a processor that is otherwise idle gains from more.
+            (docs/performance.md); a processor that is otherwise idle gains from more.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
             so that it and the decoder share the cores, "within" them, one after the other, or
             "auto": beside if a device decodes, which leaves the cores to it.

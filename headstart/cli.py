@@ -55,7 +55,7 @@ EarsLanguage = Annotated[
 Device = Annotated[
     str | None,
     typer.Option(
-        help="What decodes: cpu, cuda or cuda:N; auto is the CPU (docs/performance.md).",
+        help="What decodes: cpu, cuda or cuda:N; auto is the CPU (docs/gpu.md).",
         show_default="auto",
     ),
 ]
