@@ -129,8 +129,8 @@ class EngineConfig:
             engine's: "auto" (if its weights are there) or "off".
         still_detail: resolution of a picture in a message to a model directory: "full", as large as
             the model takes it, "asked", 64, 256 or 1,024 tokens by the question, or "regions": a
-            small overview, and the regions that a question is about (docs/video.md).
-        frame_pooling: how a model directory's camera frames become fewer tokens (docs/video.md):
+            small overview, and the regions that a question is about (docs/picture-tokens.md).
+        frame_pooling: how a model directory's frames become fewer tokens (docs/picture-tokens.md):
             "mean" of cells, "merge" of similar tokens, "learned" by the pooler in the directory;
             "auto": merged where the gateway asks for fewer (`api.Image.max_tokens`); "off": never.
         frame_tokens: tokens that "mean" and "merge" make of a frame, or of a group of frames.
