@@ -79,7 +79,7 @@ class EngineConfig:
             decoding session waits for another one's prefill.
         heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
-            (docs/hearing.md); a processor that is otherwise idle gains from more.
+            (docs/performance.md); a processor that is otherwise idle gains from more.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
             so that it and the decoder share the cores, "within" them, one after the other, or
             "auto": beside if a device decodes, which leaves the cores to it.
@@ -129,8 +129,8 @@ class EngineConfig:
             engine's: "auto" (if its weights are there) or "off".
         still_detail: resolution of a picture in a message to a model directory: "full", as large as
             the model takes it, "asked", 64, 256 or 1,024 tokens by the question, or "regions": a
-            small overview, and the regions that a question is about (docs/video.md).
-        frame_pooling: how a model directory's camera frames become fewer tokens (docs/video.md):
+            small overview, and the regions that a question is about (docs/picture-tokens.md).
+        frame_pooling: how a model directory's frames become fewer tokens (docs/picture-tokens.md):
             "mean" of cells, "merge" of similar tokens, "learned" by the pooler in the directory;
             "auto": merged where the gateway asks for fewer (`api.Image.max_tokens`); "off": never.
         frame_tokens: tokens that "mean" and "merge" make of a frame, or of a group of frames.

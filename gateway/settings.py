@@ -357,7 +357,7 @@ class Settings(BaseSettings):
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$",
-        description="what decodes: cpu, cuda or cuda:N; auto: the CPU (docs/performance.md)",
+        description="what decodes: cpu, cuda or cuda:N; auto: the CPU (docs/gpu.md)",
     )
     kv_text_kept: float = Field(
         1.0,

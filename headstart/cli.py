@@ -55,7 +55,7 @@ EarsLanguage = Annotated[
 Device = Annotated[
     str | None,
     typer.Option(
-        help="What decodes: cpu, cuda or cuda:N; auto is the CPU (docs/performance.md).",
+        help="What decodes: cpu, cuda or cuda:N; auto is the CPU (docs/gpu.md).",
         show_default="auto",
     ),
 ]
@@ -130,7 +130,7 @@ Encoder = Annotated[
     str | None,
     typer.Option(
         help="What encodes a model directory's pictures: thread (of each engine) or process (one "
-        "for all; docs/video.md).",
+        "for all; docs/encoders.md).",
         show_default="thread",
     ),
 ]
@@ -312,7 +312,7 @@ def talk(
         typer.Option(
             "--ask",
             help="Ask about one file of any length, which is looked at part by part "
-            "(docs/video.md). Repeatable.",
+            "(docs/long-videos.md). Repeatable.",
             metavar="QUESTION",
             show_default=False,
         ),
@@ -447,7 +447,7 @@ def keys(
         list[str] | None, typer.Argument(help="Names of engines.", show_default=False)
     ] = None,
     encoder: Annotated[
-        bool, typer.Option("--encoder", help="For an encoder process, too (docs/video.md).")
+        bool, typer.Option("--encoder", help="For an encoder process, too (docs/encoders.md).")
     ] = False,
 ) -> None:
     """Make CURVE keys for a gateway and engines on other hosts: one folder for each host."""

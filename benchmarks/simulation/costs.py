@@ -77,8 +77,8 @@ class NodeKind:
 
 CPU_CORE_USD_PER_HOUR = 0.05  # an assumption: list prices of general-purpose vCPUs
 
-# docs/hearing.md: 112 ms of processor time for a second of speech in chunks, on one thread; the
-# final pass 102 ms of both threads' for 2 s, 162 for 4 s, 207 for 6 s, 335 for 10 s: half of that.
+# 112 ms of processor time for a second of speech in chunks, on one thread (2026-11-29). The final
+# pass (docs/hearing.md): both threads' 102 ms for 2 s, 162 for 4, 207 for 6, 335 for 10, halved.
 EARS = EarsCosts(chunk_ms=56.0, final_ms=23.0, final_ms_per_s=14.5)
 
 CPU = NodeKind(

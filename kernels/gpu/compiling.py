@@ -168,7 +168,7 @@ def compile_cases(chips: Sequence[Chip], chosen: Sequence[Case]) -> Iterator[Row
 
 
 def main() -> None:
-    """`python -m headstart.kernels.gpu.compiling [chip ...]`: the table of docs/performance.md."""
+    """`python -m headstart.kernels.gpu.compiling [chip ...]`: the table of docs/gpu.md."""
     chips = [CHIPS[name] for name in sys.argv[1:] or CHIPS]
     print("| kernel and size | " + " | ".join(chip.name for chip in chips) + " |")
     print("|---|" + "---|" * len(chips))

@@ -24,7 +24,7 @@ from torch.nn import functional as F
 Cell = tuple[int, int]  # row, column
 
 # Merging is repeated until few enough tokens are left. A round that merges many at a time merges
-# pairs that are less alike (measured in docs/video.md).
+# pairs that are less alike (measured in docs/picture-tokens.md).
 _ROUND_SHARE = 8
 # Cosine of tokens that differ by rounding only, as all tokens of a dark picture do.
 _EQUAL = 1 - 1e-5
