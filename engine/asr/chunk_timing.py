@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache
+from headstart.engine.asr.whisper.decoder import CrossCache, Text
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
 
 # A chunk in the middle of an utterance: sound that is frozen, and sound and silence that are
@@ -50,6 +50,10 @@ class ChunkTimer:
     @torch.inference_mode()
     def median_ms(self, limit_ms: float) -> float:
         """Of a few chunks, or of those up to one that took far more than `limit_ms`."""
+        with self._checkpoint.working():
+            return self._median_ms(limit_ms)
+
+    def _median_ms(self, limit_ms: float) -> float:
         rows, frozen = self._checkpoint.encoder.encode(
             [EncodedSound(self._features, keep=self._old)]
         )[0]
@@ -68,8 +72,9 @@ class ChunkTimer:
         sound = EncodedSound(self._features, frozen, self._old)
         ((rows, _),) = checkpoint.encoder.encode([sound])
         (heard,) = checkpoint.decoder.listen_many([rows], [known])
-        cache = TextCache(checkpoint.settings)
+        cache = checkpoint.decoder.text_cache()
         for count in (DRAFT_ROWS, *[MORE_ROWS] * MORE_PASSES):
             text = Text(torch.arange(count), cache, heard, checkpoint.extras.alignment_heads)
             hidden = checkpoint.decoder.read([text])
-            checkpoint.decoder.vocabulary.logits(torch.cat(hidden))
+            logits = checkpoint.decoder.vocabulary.logits(torch.cat(hidden))
+        logits[0, :1].tolist()  # from a GPU: until all is computed

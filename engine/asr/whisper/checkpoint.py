@@ -7,6 +7,7 @@ value matrices are one. Here the modules are filled, and checked on the way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -44,13 +45,15 @@ _CT2_FILE = "model.bin"
 class Checkpoint:
     """A loaded model. Unless exact, its matrices and vocabulary are int8 (`packed`), and then, with
     our kernels, what is computed for one sound depends neither on what else is in its batch nor on
-    the processor (kernels/whisper_layers/README.md)."""
+    the processor (kernels/whisper_layers/README.md). Within `working()` its parts may be used:
+    where they are on a GPU it selects that, and a stream."""
 
     settings: WhisperSettings
     extras: Extras
     encoder: WhisperEncoder
     decoder: WhisperDecoder
     prepared: Prepared = field(default_factory=MadeAnew)
+    working: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 def load_checkpoint(

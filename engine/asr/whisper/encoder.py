@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headstart.engine.asr.whisper import torch_layers
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.kernels import conv1d
 from headstart.kernels import whisper_layers as kernel
@@ -42,9 +43,6 @@ class Mlp(nn.Module):
         self.up = nn.Linear(settings.width, settings.ffn)
         self.down = nn.Linear(settings.ffn, settings.width)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(x)))  # type: ignore[no-any-return]
-
 
 class EncoderLayer(nn.Module):
     """Pre-norm attention and MLP, each added to its input."""
@@ -55,18 +53,6 @@ class EncoderLayer(nn.Module):
         self.attention = SelfAttention(settings)
         self.mlp_norm = nn.LayerNorm(settings.width)
         self.mlp = Mlp(settings)
-
-    def forward(self, x: Tensor, sounds: Sequence[_Part]) -> Tensor:
-        """Rows of several sounds [sum of T, D]; each attends to its own and to what is frozen."""
-        parts = self.attention.qkv(self.attention_norm(x)).split([s.count for s in sounds])
-        mixed = [self._attend(part, sound) for part, sound in zip(parts, sounds, strict=True)]
-        x = x + self.attention.out(torch.cat(mixed))
-        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
-
-    def _attend(self, qkv: Tensor, sound: _Part) -> Tensor:
-        q, k, v = (split_heads(part, self.attention.heads) for part in qkv.chunk(3, dim=-1))
-        k, v = sound.whole(k, v)
-        return join_heads(F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
 
 
 @dataclass
@@ -79,37 +65,6 @@ class Frozen:
     positions: int = 0
     keys: Tensor = field(default_factory=lambda: torch.empty(0))
     values: Tensor = field(default_factory=lambda: torch.empty(0))
-
-
-@dataclass
-class _Part:
-    """One sound's rows in a batch: `count` new ones behind the first `known` of `room`, of which
-    the first `far` are none of its own; layer by layer it takes down the keys and values of those
-    that shall be `keep` in all."""
-
-    room: Frozen
-    known: int
-    far: int
-    count: int
-    keep: int
-    layer: int = 0
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
-
-    def whole(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if self.known:
-            k = torch.cat((self.room.keys[self.layer, :, : self.known], k), dim=1)
-            v = torch.cat((self.room.values[self.layer, :, : self.known], v), dim=1)
-        self.layer += 1
-        if self.keep:
-            self.keys.append(k[:, self.far : self.far + self.keep])
-            self.values.append(v[:, self.far : self.far + self.keep])
-        return k, v
-
-    def kept(self) -> Frozen:
-        if not self.keep:
-            return Frozen()
-        return Frozen(self.keep, torch.stack(self.keys), torch.stack(self.values))
 
 
 @dataclass(frozen=True)
@@ -140,6 +95,17 @@ class EncodedSound:
             room.values[:, :, at:end] = part.values
             at = end
         return room
+
+    def behind(self, new: tuple[Tensor, Tensor] | None) -> Frozen:
+        """What is frozen now, with keys and values `new` of the positions that became so."""
+        if not self.keep:
+            return Frozen()
+        if new is None:
+            return self.frozen
+        if not self.frozen.positions:
+            return Frozen(self.keep, new[0].clone(), new[1].clone())
+        keys = torch.cat((self.frozen.keys, new[0]), dim=2)
+        return Frozen(self.keep, keys, torch.cat((self.frozen.values, new[1]), dim=2))
 
     def kept(self, room: Frozen) -> Frozen:
         """What is frozen now, out of that room; without the memory of what lies beyond."""
@@ -189,23 +155,17 @@ class WhisperEncoder(nn.Module):
 
         Rows of all sounds go through the layers together. Raises ValueError beyond 30 s.
         """
-        rows = [self._front(sound) for sound in sounds]
+        rows = self._fronts(sounds)
         x, kept = self._run(rows, sounds) if self.packed is None else self._run_packed(rows, sounds)
-        normed = layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
-        outs = torch.split(normed, [len(part) for part in rows])
+        outs = torch.split(self._normed(x), [len(part) for part in rows])
         return list(zip(outs, kept, strict=True))
 
     def _run(
         self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
     ) -> tuple[Tensor, list[Frozen]]:
-        batch = [
-            _Part(sound.room(self._shape), sound.known, sound.far, len(x), sound.keep)
-            for sound, x in zip(sounds, rows, strict=True)
-        ]
-        x = torch.cat(list(rows))
-        for layer in self.stack:
-            x = layer(x, batch)
-        return x, [part.kept() for part in batch]
+        outs, new = torch_layers.encode(self.stack, rows, sounds)
+        frozen = [sound.behind(part) for sound, part in zip(sounds, new, strict=True)]
+        return torch.cat(outs), frozen
 
     def _run_packed(
         self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
@@ -239,8 +199,14 @@ class WhisperEncoder(nn.Module):
         assert second.bias is not None
         return conv1d.pack(first.weight, first.bias), conv1d.pack(second.weight, second.bias)
 
+    def _normed(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
+
+    def _fronts(self, sounds: Sequence[EncodedSound]) -> list[Tensor]:
+        """The convolutions over what is not frozen, [n, D] of each with positions added."""
+        return [self._front(sound) for sound in sounds]
+
     def _front(self, sound: EncodedSound) -> Tensor:
-        """The convolutions over what is not frozen, [n, D] with positions added."""
         first = sound.frozen.positions
         # A position sees two frames to either side. Before the first there is nothing: zeros, and
         # zeros again where the second convolution looks before the first one's beginning.
@@ -249,19 +215,18 @@ class WhisperEncoder(nn.Module):
         first_conv, second_conv = self._convolutions
         x = conv1d.conv1d_gelu(F.pad(frames, (0, 0, int(at_start), 1)), first_conv)
         x = conv1d.conv1d_gelu(F.pad(x, (0, 0, int(at_start), 1)), second_conv, stride=2)
-        end = first + len(x)
+        return x + self.positions[self._places(first, len(x))]
+
+    def _places(self, first: int, count: int) -> slice:
+        """Of so many positions. Raises ValueError beyond 30 s."""
+        end = first + count
         if end > self.settings.audio_positions:
             raise ValueError(
                 f"expected at most {self.settings.audio_positions} audio positions, got {end}"
             )
-        return x + self.positions[first:end]
+        return slice(first, end)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """[T, D] to [heads, T, d]."""
     return x.view(len(x), heads, -1).transpose(0, 1)
-
-
-def join_heads(x: Tensor) -> Tensor:
-    """[heads, T, d] to [T, D]."""
-    return x.transpose(0, 1).reshape(x.shape[1], -1)
