@@ -196,13 +196,12 @@ def _before(
     sees, bool [texts, 1, rows, keys]: those before, its own and its text's new ones up to it."""
     lengths = [cache.length for cache in caches]
     longest, rows = max(lengths), max(counts)
-    old = torch.arange(longest) < torch.tensor(lengths)[:, None]
-    new = torch.ones(rows, rows, dtype=torch.bool).tril()
-    both = torch.cat(
-        (old[:, None].expand(-1, rows, -1), new.expand(len(old), -1, -1)),
-        dim=2,
-    )
-    seen = None if bool(both.all()) else onto(both[:, None], device)
+    seen = None
+    if rows > 1 or len(set(lengths)) > 1:
+        old = torch.arange(longest) < torch.tensor(lengths)[:, None]
+        new = torch.ones(rows, rows, dtype=torch.bool).tril().expand(len(lengths), -1, -1)
+        mask = torch.cat((old[:, None].expand(-1, rows, -1), new), dim=2)
+        seen = onto(mask[:, None], device)
     if not longest:
         return None, seen
     keys = [cache.keys[:, :, :n] for cache, n in zip(caches, lengths, strict=True)]
