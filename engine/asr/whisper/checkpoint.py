@@ -67,9 +67,9 @@ def load_checkpoint(
             raise BadWeights(directory, "Whisper directory", required, "no such file")
     config = read_json(directory / "config.json")
     if (directory / _CT2_FILE).is_file():
-        return _build(ct2_source(directory / _CT2_FILE, config), exact, made)
+        return build(ct2_source(directory / _CT2_FILE, config), exact, made)
     if is_hugging_face(directory):
-        return _build(hugging_face_source(directory, config), exact, made)
+        return build(hugging_face_source(directory, config), exact, made)
     others = sorted(path.name for path in directory.glob("*.bin"))  # older formats of the same
     raise BadWeights(
         directory,
@@ -79,8 +79,9 @@ def load_checkpoint(
     )
 
 
-def _build(source: WhisperSource, exact: bool, prepared: Prepared) -> Checkpoint:
-    """Fill our modules."""
+def build(source: WhisperSource, exact: bool, prepared: Prepared) -> Checkpoint:
+    """A model of a checkpoint's tensors; `exact`, `prepared`: as of `load_checkpoint`. Raises
+    `BadWeights`."""
     path, settings = source.path, source.settings
     _check_sizes(path, settings)
 

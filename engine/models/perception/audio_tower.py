@@ -233,7 +233,7 @@ class AudioTower:
         # Few sizes, so that all are recorded: quarters of a window, and one, two, four of them.
         wide, many = self._filled_to(frames), 1 << (count - 1).bit_length()
         mel = F.pad(mel, (0, wide - frames, 0, 0, 0, many - count))
-        heard = onto(torch.tensor([frames]), mel.device)
+        heard = torch.full((1,), frames, device=mel.device)
         rows = many * wide // 2
         out = self.passes("audio", self._layers, mel, heard, rows=rows, often=True)
         return out[:count, :tokens].flatten(0, 1)
