@@ -274,10 +274,10 @@ def show(options: Options, as_json: bool) -> int:
     for step in found["stages"]:
         report.say(f"stage {step['stage']}: at most {step['limit_s']:.0f} s")
     for each in found.get("recognition", ()):
-        counts = ", ".join(map(str, each["together"]))
+        counts, mb = ", ".join(map(str, each["together"])), each["weights_bytes"] / 1e6
         report.say(
-            f"recognition, Whisper {each['whisper']}: weights {each['weights_bytes'] / 1e6:.0f} MB; "
-            f"{counts} sessions in a pass, beside the CPU"
+            f"recognition, Whisper {each['whisper']}: weights {mb:.0f} MB; {counts} sessions in a "
+            "pass, beside the CPU"
         )
     for each in found.get("encoders", ()):
         report.say(f"encoders of {each['model']}, with and without graphs: {each['passes']}")
