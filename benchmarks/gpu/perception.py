@@ -27,9 +27,10 @@ from headstart.benchmarks import report
 from headstart.benchmarks.gpu.people import CHUNK_MS, PICTURE_PX
 from headstart.benchmarks.gpu.stages import INCOMPLETE, Lines, add_limit, end_in, left_of
 from headstart.engine.asr.chunk_timing import ChunkTimer
+from headstart.engine.asr.whisper.caches import EncodedSound
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, build
 from headstart.engine.asr.whisper.decoder import WhisperDecoder
-from headstart.engine.asr.whisper.encoder import EncodedSound, WhisperEncoder
+from headstart.engine.asr.whisper.encoder import WhisperEncoder
 from headstart.engine.asr.whisper.prepared import MadeAnew
 from headstart.engine.asr.whisper.settings import Extras, WhisperSettings
 from headstart.engine.asr.whisper.source import EMBEDDING, WhisperSource

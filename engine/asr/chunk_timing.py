@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import torch
 
+from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Frozen, Text
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache, Text
-from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
+from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
 
 # A chunk in the middle of an utterance: sound that is frozen, and sound and silence that are
 # encoded with each chunk besides the chunk itself (`RecognizerSettings`: look_ahead_s, pad_s).

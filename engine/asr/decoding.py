@@ -18,7 +18,8 @@ from torch import Tensor
 
 from headstart.engine.asr.hypothesis import loop_start
 from headstart.engine.asr.tokens import WhisperTokens
-from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
+from headstart.engine.asr.whisper.caches import CrossCache, Text, TextCache
+from headstart.engine.asr.whisper.decoder import WhisperDecoder
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
 from headstart.engine.asr.whisper.settings import Extras
 

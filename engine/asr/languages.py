@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from headstart.engine.asr.hypothesis import RateSettings
-from headstart.engine.asr.whisper.decoder import CrossCache, Text, WhisperDecoder
+from headstart.engine.asr.whisper.caches import CrossCache, Text
+from headstart.engine.asr.whisper.decoder import WhisperDecoder
 
 ENGLISH_CODE = "en"
 AUTO = "auto"

@@ -57,9 +57,9 @@ from headstart.engine.asr.shown import Shown, ShowSettings
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
 from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Frozen
 from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache
-from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
+from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
 from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
 from headstart.engine.errors import BadSettings

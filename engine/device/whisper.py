@@ -19,9 +19,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Frozen, Text, TextCache
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
-from headstart.engine.asr.whisper.encoder import EncodedSound, Frozen, WhisperEncoder
+from headstart.engine.asr.whisper.decoder import WhisperDecoder
+from headstart.engine.asr.whisper.encoder import WhisperEncoder
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.engine.asr.whisper.torch_layers import HeardTogether, filled_up, onto
 from headstart.engine.asr.whisper.vocabulary import ExactVocabulary, Vocabulary

@@ -1,143 +1,23 @@
-"""Whisper's text decoder: tokens in, hidden rows out, with two caches.
-
-`CrossCache` holds the keys and values of one encoded sound, made once per encoding. `TextCache`
-holds those of the tokens run so far and can be cut back to any length, so a guess of several tokens
-is checked in one pass and only its right beginning kept.
+"""Whisper's text decoder: tokens in, hidden rows out, with two caches of keys and values: of the
+sound, made once per encoding, and of the tokens run so far (`caches`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 
 from headstart.engine.asr.whisper import torch_layers
-from headstart.engine.asr.whisper.encoder import Mlp, SelfAttention, split_heads
+from headstart.engine.asr.whisper.caches import CrossCache, Text, TextCache
+from headstart.engine.asr.whisper.encoder import split_heads
+from headstart.engine.asr.whisper.modules import DecoderLayer
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.engine.asr.whisper.vocabulary import Vocabulary
 from headstart.kernels import whisper_layers as kernel
 from headstart.kernels.layer_norm import layer_norm
 from headstart.kernels.whisper_layers import WhisperLayers
-
-
-@dataclass(frozen=True)
-class CrossCache:
-    """Keys and values of the sound: each [layers, heads, T_audio, d]."""
-
-    keys: Tensor
-    values: Tensor
-
-    @property
-    def positions(self) -> int:
-        return self.keys.shape[2]
-
-    def first(self, positions: int) -> CrossCache:
-        """A copy of the first `positions`, which lets go of the others' memory."""
-        return CrossCache(
-            self.keys[:, :, :positions].clone(), self.values[:, :, :positions].clone()
-        )
-
-
-class TextCache:
-    """Keys and values of the tokens run so far, [layers, heads, capacity, d], `length` in use."""
-
-    def __init__(
-        self,
-        settings: WhisperSettings,
-        device: torch.device | None = None,
-        dtype: torch.dtype = torch.float32,
-    ) -> None:
-        """`device`: the host if none."""
-        shape = (
-            settings.decoder_layers,
-            settings.heads,
-            settings.text_positions,
-            settings.head_width,
-        )
-        self.keys = torch.empty(shape, device=device, dtype=dtype)
-        self.values = torch.empty(shape, device=device, dtype=dtype)
-        self.length = 0
-
-    @property
-    def capacity(self) -> int:
-        return self.keys.shape[2]
-
-    def put(self, keys: Tensor, values: Tensor) -> None:
-        """Write [layers, heads, n, d] behind `length`, which stays."""
-        end = self.length + keys.shape[2]
-        self.keys[:, :, self.length : end] = keys
-        self.values[:, :, self.length : end] = values
-
-    def copy(self) -> TextCache:
-        """Another one with the same content."""
-        made = TextCache.__new__(TextCache)
-        made.keys, made.values, made.length = self.keys.clone(), self.values.clone(), self.length
-        return made
-
-    def cut(self, length: int) -> None:
-        """Forget all tokens from `length` on."""
-        assert 0 <= length <= self.length, (length, self.length)
-        self.length = length
-
-
-@dataclass
-class Text:
-    """Tokens [n] of one text in a batch, to be run behind those in its cache.
-
-    `seen`: of each watched (layer, head), the attention [n, T_audio] to the sound; `total`: their
-    sum, if it is known.
-    """
-
-    tokens: Tensor
-    cache: TextCache
-    sound: CrossCache
-    watched: tuple[tuple[int, int], ...] = ()
-    seen: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-    total: Tensor | None = None
-
-    @property
-    def attention(self) -> Tensor:
-        """[len(watched), n, T_audio]."""
-        if not self.watched:
-            return torch.empty(0, len(self.tokens), self.sound.positions)
-        return torch.stack([self.seen[pair] for pair in self.watched])
-
-    def looked(self, positions: int) -> Tensor:
-        """The attention of all watched heads together to the first `positions` of the sound,
-        [n, positions]."""
-        if self.total is not None:
-            return self.total[:, :positions]
-        heard = self.attention[:, :, :positions]
-        total = heard[0]
-        for head in heard[1:]:  # one by one: torch's mean has another order on other processors
-            total = total + head
-        return total
-
-
-class CrossAttention(nn.Module):
-    """Text attends to the sound."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.heads = settings.heads
-        self.q = nn.Linear(settings.width, settings.width)
-        self.kv = nn.Linear(settings.width, 2 * settings.width)
-        self.out = nn.Linear(settings.width, settings.width)
-
-
-class DecoderLayer(nn.Module):
-    """Pre-norm self-attention, cross-attention and MLP."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.self_norm = nn.LayerNorm(settings.width)
-        self.self_attention = SelfAttention(settings)
-        self.cross_norm = nn.LayerNorm(settings.width)
-        self.cross_attention = CrossAttention(settings)
-        self.mlp_norm = nn.LayerNorm(settings.width)
-        self.mlp = Mlp(settings)
 
 
 class WhisperDecoder(nn.Module):

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headstart.engine.asr.whisper import torch_layers
+from headstart.engine.asr.whisper.caches import EncodedSound, Frozen
+from headstart.engine.asr.whisper.modules import EncoderLayer
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.kernels import conv1d
 from headstart.kernels import whisper_layers as kernel
@@ -23,106 +24,6 @@ from headstart.kernels.layer_norm import layer_norm
 from headstart.kernels.whisper_layers import WhisperLayers
 
 POSITIONS_PER_SECOND = 50
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself; queries, keys, values in one matrix."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.heads = settings.heads
-        self.qkv = nn.Linear(settings.width, 3 * settings.width)
-        self.out = nn.Linear(settings.width, settings.width)
-
-
-class Mlp(nn.Module):
-    """Width to `ffn` and back, GELU between."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.up = nn.Linear(settings.width, settings.ffn)
-        self.down = nn.Linear(settings.ffn, settings.width)
-
-
-class EncoderLayer(nn.Module):
-    """Pre-norm attention and MLP, each added to its input."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(settings.width)
-        self.attention = SelfAttention(settings)
-        self.mlp_norm = nn.LayerNorm(settings.width)
-        self.mlp = Mlp(settings)
-
-
-@dataclass
-class Frozen:
-    """What is kept of the positions of one sound whose encoding will not change any more.
-
-    `keys` and `values`: [encoder layers, heads, positions, d]. `positions` of them.
-    """
-
-    positions: int = 0
-    keys: Tensor = field(default_factory=lambda: torch.empty(0))
-    values: Tensor = field(default_factory=lambda: torch.empty(0))
-
-
-@dataclass(frozen=True)
-class EncodedSound:
-    """One window to encode: `features` [mels, T] of all of it, of which the positions in `frozen`
-    are not encoded again, and `keep`, at least as many, shall be frozen afterwards. `beyond`:
-    positions that follow on the window and are known already."""
-
-    features: Tensor
-    frozen: Frozen = field(default_factory=Frozen)
-    keep: int = 0
-    beyond: Frozen | None = None
-
-    def room(self, shape: tuple[int, int, int]) -> Frozen:
-        """What its new positions attend to besides themselves, in which order does not matter: what
-        lies beyond, then what is frozen, then room for what shall be. `shape`: layers, heads, d."""
-        parts = [part for part in (self.beyond, self.frozen) if part is not None and part.positions]
-        positions = self.far + self.keep
-        if len(parts) == 1 and parts[0].positions == positions:
-            return parts[0]
-        layers, heads, width = shape
-        made = (torch.empty(layers, heads, positions, width) for _ in range(2))
-        room = Frozen(positions, *made)
-        at = 0
-        for part in parts:
-            end = at + part.positions
-            room.keys[:, :, at:end] = part.keys
-            room.values[:, :, at:end] = part.values
-            at = end
-        return room
-
-    def behind(self, new: tuple[Tensor, Tensor] | None) -> Frozen:
-        """What is frozen now, with keys and values `new` of the positions that became so."""
-        if not self.keep:
-            return Frozen()
-        if new is None:
-            return self.frozen
-        if not self.frozen.positions:
-            return Frozen(self.keep, new[0].clone(), new[1].clone())
-        keys = torch.cat((self.frozen.keys, new[0]), dim=2)
-        return Frozen(self.keep, keys, torch.cat((self.frozen.values, new[1]), dim=2))
-
-    def kept(self, room: Frozen) -> Frozen:
-        """What is frozen now, out of that room; without the memory of what lies beyond."""
-        if not self.far:
-            return room
-        own = slice(self.far, self.far + self.keep)
-        return Frozen(self.keep, room.keys[:, :, own].clone(), room.values[:, :, own].clone())
-
-    @property
-    def far(self) -> int:
-        """How many positions lie beyond."""
-        return 0 if self.beyond is None else self.beyond.positions
-
-    @property
-    def known(self) -> int:
-        """How many positions are attended to and not encoded."""
-        return self.far + self.frozen.positions
 
 
 class WhisperEncoder(nn.Module):

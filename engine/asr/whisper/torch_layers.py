@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Frozen, Text, TextCache
+from headstart.engine.asr.whisper.modules import DecoderLayer, EncoderLayer, Mlp
 from headstart.engine.asr.whisper.packed import PackedLinear
-
-if TYPE_CHECKING:
-    from headstart.engine.asr.whisper.decoder import CrossCache, DecoderLayer, Text, TextCache
-    from headstart.engine.asr.whisper.encoder import EncodedSound, EncoderLayer, Frozen, Mlp
 
 Watched = tuple[tuple[int, int], ...]  # (layer, head)
 

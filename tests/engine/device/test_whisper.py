@@ -24,9 +24,8 @@ from headstart.engine.asr.decoding import GreedyDecoder, Job, Task
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.caches import EncodedSound, Text
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from headstart.engine.asr.whisper.decoder import Text
-from headstart.engine.asr.whisper.encoder import EncodedSound
 from headstart.engine.asr.whisper.torch_layers import HeardTogether
 from headstart.engine.device import encoders
 from headstart.engine.device.place import Place
