@@ -362,8 +362,8 @@ class Settings(BaseSettings):
     ears_device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$",
-        description="what recognises speech: cpu, cuda or cuda:N; auto: the GPU that decodes, if one "
-        "does (docs/performance.md)",
+        description="what recognises speech: cpu, cuda or cuda:N; auto: the GPU that decodes, if "
+        "one does (docs/performance.md)",
     )
     kv_text_kept: float = Field(
         1.0,

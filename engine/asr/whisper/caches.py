@@ -1,8 +1,8 @@
 """What is kept of a sound and of a text, and what is given to the encoder and the decoder.
 
-`Frozen` holds keys and values of a sound in the encoder, `CrossCache` those that the decoder listens
-to. `TextCache` holds those of the tokens run so far and can be cut back to any length, so a guess
-of several tokens is checked in one pass and only its right beginning kept.
+`Frozen` holds keys and values of a sound in the encoder, `CrossCache` those that the decoder
+attends to. `TextCache` holds those of the tokens run so far and can be cut back to any length, so a
+guess of several tokens is checked in one pass and only its right beginning kept.
 """
 
 from __future__ import annotations
