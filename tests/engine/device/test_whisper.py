@@ -41,6 +41,7 @@ ROOT = Path(__file__).parents[3]
 CLIPS = (
     ROOT / "headstart/clips/capital.wav",
     ROOT / "headstart/clips/followup.wav",
+    ROOT / "headstart/clips/demo.mp4",
     ROOT / "tests/data/captured/question-by-webrtc.wav",
 )
 CHUNK_SAMPLES = 8000
@@ -102,10 +103,10 @@ def test_the_words_are_those_of_the_kernels_and_of_transformers(
 
 @pytest.mark.weights
 def test_heard_together_as_alone(recognizer: WhisperRecognizer, sounds: list[Sound]) -> None:
-    """Utterances of three lengths, begun at different times, say what each says alone: what fills a
-    batch up is seen by nobody."""
+    """Utterances of several lengths, begun at different times, say what each says alone: what fills
+    a batch up is seen by nobody."""
     alone = [streamed(recognizer, sound) for sound in sounds]
-    starts = (0, 2, 1)
+    starts = (0, 2, 1, 3)
     utterances = [recognizer.open() for _ in sounds]
     shown: list[list[tuple[str, str]]] = [[] for _ in sounds]
     for step in range(20):
@@ -119,6 +120,21 @@ def test_heard_together_as_alone(recognizer: WhisperRecognizer, sounds: list[Sou
             shown[number].append((heard.committed, heard.tentative))
     finals = [recognizer.finish(utterance).committed for utterance in utterances]
     assert list(zip(shown, finals, strict=True)) == alone
+
+
+@pytest.mark.weights
+def test_a_window_that_slides(recognizer: WhisperRecognizer, whisper_dir: Path) -> None:
+    """Twenty seconds without a pause: frozen positions, prompts of settled words, and sound that is
+    dropped."""
+    sound = load_f32(ROOT / "headstart/clips/monologue.ogg", 16_000)
+    utterance = recognizer.open()
+    for start in range(0, len(sound), 2 * CHUNK_SAMPLES):
+        recognizer.recognize(utterance, sound[start : start + 2 * CHUNK_SAMPLES])
+    assert utterance.settled
+    packed = WhisperRecognizer.load(whisper_dir)
+    wanted = packed.finish(packed.open(), sound).committed
+    assert recognizer.finish(utterance).committed == wanted
+    assert wanted.startswith("I would like to tell you about the small garden")
 
 
 @pytest.mark.weights
