@@ -19,7 +19,12 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import Choice, device_of, step_sampler_of
+from headstart.engine.device.choice import (
+    Choice,
+    device_of,
+    recognising_device,
+    step_sampler_of,
+)
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, Thinning, View
@@ -134,13 +139,14 @@ def assemble(
     began_s = time.monotonic()
     require_no_pooling(config)
     device = device_of(config)  # first: nothing is loaded in vain
+    hears_on = recognising_device(config, device)
     # The kernels have threads of their own; torch's would compete with them.
     native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
     with ThreadPoolExecutor(2, "load") as pool:
         report("ears", 0, 0)
-        hearing = pool.submit(_recognizer, paths, config, device, clock)
+        hearing = pool.submit(_recognizer, paths, config, hears_on, clock)
         if paths.better_ears is not None:
             wait([hearing])  # it times them, which nothing may disturb
             hearing.result()
@@ -204,10 +210,10 @@ def thinning_of(config: EngineConfig, runner: Runner) -> Thinning | None:
 
 
 def _recognizer(
-    paths: ModelPaths, config: EngineConfig, decoding: Choice, clock: StartClock
+    paths: ModelPaths, config: EngineConfig, device: Choice, clock: StartClock
 ) -> ChosenRecognizer:
     with clock.stage("recogniser"):
-        return chosen_recognizer((*(paths.better_ears or ()), paths.ears), config, decoding)
+        return chosen_recognizer((*(paths.better_ears or ()), paths.ears), config, device)
 
 
 def _eyes(

@@ -38,6 +38,7 @@ from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.config import EngineConfig, LlmServerConfig
 from headstart.engine.decoder.sampling import check_sampling
+from headstart.engine.device.choice import CPU, recognising_device
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ImageEncoder, ModelServices, SpeechRecognizer, View
@@ -184,6 +185,7 @@ def assemble_llm_server(
     """Find out what the server can, load the rest, and run it once. `ears`: several Whispers if one
     is to be chosen. Raises `LlmServerError` or another `EngineError`."""
     began_s = time.monotonic()
+    hears_on = recognising_device(config, CPU)  # first: nothing is loaded in vain
     require_no_pooling(config)
     if config.kv_text_kept < 1:
         expected = "1: the K/V are the LLM server's"
@@ -204,7 +206,7 @@ def assemble_llm_server(
     for name, fact in capabilities.facts().items():
         log.info("LLM server, %s: %s", name.replace("_", " "), fact)
     report("ears", 0, 0)
-    chosen = chosen_recognizer(ears, config)
+    chosen = chosen_recognizer(ears, config, hears_on)
     report("eyes", 0, 0)
     eyes = FrameLabeller.load(senses.eyes, senses.names, senses.faces)
     rendering = Rendering.of(words, capabilities, media)

@@ -20,7 +20,13 @@ from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.projection import calibrate, int8_projections
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import device_of, place_of, step_sampler_of
+from headstart.engine.device.choice import (
+    CPU,
+    device_of,
+    place_of,
+    recognising_device,
+    step_sampler_of,
+)
 from headstart.engine.encoders.client import EncoderClient
 from headstart.engine.encoders.elsewhere import VisionElsewhere
 from headstart.engine.encoders.messages import identity_of
@@ -87,6 +93,7 @@ def assemble_source(
     """
     began_s = time.monotonic()
     device, place = device_of(config), place_of(config)
+    hears_on = recognising_device(config, device) if transcriber else CPU
     torch.set_num_threads(config.threads)
     set_threads(config.threads)
     report("tokenizer", 0, 0)  # first: it is small and may be wrong
@@ -114,7 +121,7 @@ def assemble_source(
     chosen = None
     if transcriber:
         report("transcriber", 0, 0)
-        chosen = chosen_recognizer(transcriber, config, device)
+        chosen = chosen_recognizer(transcriber, config, hears_on)
         recognizer = _with_words(own, model, chosen.recognizer)
     eyes = ModelImageEncoder(model, stills), still_encoder(stills, config, detectors)
     parts = _parts(model, recognizer, eyes, client, config, (cache, pool), words, context_tokens)

@@ -14,7 +14,7 @@ from headstart.engine.asr.chosen import ChosenRecognizer, Load, load_best, load_
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
 from headstart.engine.config import HEARD_TOGETHER_ON_GPU, EngineConfig
-from headstart.engine.device.choice import CPU, Choice, on_gpu_of, recognising_device
+from headstart.engine.device.choice import CPU, Choice, on_gpu_of
 from headstart.engine.errors import DeviceFull, NoDevice
 from headstart.engine.interfaces import SpeechRecognizer
 from headstart.engine.process.packed_ears import packed_recognizer
@@ -24,15 +24,14 @@ log = logging.getLogger("headstart.engine")
 
 
 def chosen_recognizer(
-    directories: Sequence[Path], config: EngineConfig, decoding: Choice = CPU
+    directories: Sequence[Path], config: EngineConfig, device: Choice
 ) -> ChosenRecognizer:
-    """Of Whispers' folders, best first, the first that this machine has time for. `decoding`: where
-    our own decoder is.
+    """Of Whispers' folders, best first, the first that this machine has time for. `device`: of
+    `recognising_device`.
 
     A GPU without room for it, where `ears_device` is "auto", is a warning, and the CPU recognises.
     Raises `BadRecognizer`, `UnknownLanguage`, `EnglishOnly`, `NoDevice`.
     """
-    device = recognising_device(config, decoding)
     if device.name == CPU.name:
         return _on_cpu(directories, config)
     try:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from headstart.engine.asr.chosen import ChosenRecognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import load_checkpoint
 from headstart.engine.config import HEARD_TOGETHER_ON_GPU, EngineConfig
 from headstart.engine.device import whisper
-from headstart.engine.device.choice import CPU, Choice, Found
+from headstart.engine.device.choice import CPU, Choice, Found, recognising_device
 from headstart.engine.device.place import Place
 from headstart.engine.errors import BadSettings, NoDevice
 from headstart.engine.process.recognizer import (
@@ -51,22 +53,29 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+def chosen(
+    folders: Sequence[Path], config: EngineConfig, decoding: Choice = CPU
+) -> ChosenRecognizer:
+    """As a start does it: the device is known, or refused, before anything is loaded."""
+    return chosen_recognizer(folders, config, recognising_device(config, decoding))
+
+
 def settings(**given: Any) -> EngineConfig:
     return EngineConfig(packed_cache_bytes=0, **given)
 
 
 def test_it_is_where_the_decoder_is(folder: Path, asked: list[str]) -> None:
     """On the CPU with a decoder there, or an LLM server's; on its GPU otherwise."""
-    assert chosen_recognizer([folder], settings()).device == "cpu"
+    assert chosen([folder], settings()).device == "cpu"
     assert not asked
-    found = chosen_recognizer([folder], settings(), ON_GPU)
+    found = chosen([folder], settings(), ON_GPU)
     assert (found.device, asked) == ("cuda:1", ["cuda:1"])
-    assert chosen_recognizer([folder], settings(ears_device="cpu"), ON_GPU).device == "cpu"
+    assert chosen([folder], settings(ears_device="cpu"), ON_GPU).device == "cpu"
 
 
 def test_a_gpu_of_its_own(folder: Path, asked: list[str]) -> None:
     """Where an LLM server decodes, say. It needs no Triton, no compiler, and no bf16."""
-    found = chosen_recognizer([folder], settings(ears_device="cuda:1"), CPU)
+    found = chosen([folder], settings(ears_device="cuda:1"), CPU)
     assert (found.device, found.directory, asked) == ("cuda:1", folder, ["cuda:1"])
 
 
@@ -82,7 +91,7 @@ def test_a_gpu_that_is_asked_for_and_lacks_something(
 ) -> None:
     """Is refused, by name, with what would do."""
     with pytest.raises(NoDevice, match=missing) as caught:
-        chosen_recognizer([folder], settings(ears_device=device))
+        chosen([folder], settings(ears_device=device))
     assert str(caught.value).endswith("or use --ears-device cpu")
     assert not asked
 
@@ -113,11 +122,11 @@ def test_a_full_gpu_leaves_it_to_the_cpu(
     else:  # silence is encoded before there are utterances
         monkeypatch.setattr(whisper.PlacedEncoder, "_fronts", full)
     with caplog.at_level(logging.WARNING):
-        found = chosen_recognizer([folder], settings(), ON_GPU)
+        found = chosen([folder], settings(), ON_GPU)
     assert found.device == "cpu"
     assert f"ears: cuda:1: {FULL}; the CPU recognises speech instead" in caplog.text
     with pytest.raises(NoDevice, match=FULL) as caught:
-        chosen_recognizer([folder], settings(ears_device="cuda:1"), CPU)
+        chosen([folder], settings(ears_device="cuda:1"), CPU)
     assert "use a smaller one (--ears), or use --ears-device cpu" in str(caught.value)
 
 
@@ -134,7 +143,7 @@ def test_of_several_the_largest_that_has_room_and_time(
         return placed(checkpoint, place)
 
     monkeypatch.setattr(whisper, "placed", some)
-    found = chosen_recognizer([tmp_path / "large", folder], settings(chunk_ms=2000), ON_GPU)
+    found = chosen([tmp_path / "large", folder], settings(chunk_ms=2000), ON_GPU)
     assert (found.directory, found.device) == (folder, "cuda:1")
     assert "large cannot be used" in found.reason
 
