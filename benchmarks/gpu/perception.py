@@ -91,7 +91,7 @@ def weights_of(sizes: WhisperSettings) -> int:
     """Number of weights, from shapes alone."""
     with torch.device("meta"):
         parts = WhisperEncoder(sizes), WhisperDecoder(sizes, Vocabulary())
-    layers = sum(tensor.numel() for part in parts for tensor in part.state_dict().values())
+    layers: int = sum(tensor.numel() for part in parts for tensor in part.state_dict().values())
     return layers + sizes.vocabulary * sizes.width
 
 

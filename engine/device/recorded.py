@@ -258,9 +258,9 @@ class RecordedPasses:
             if made is None:
                 if not often and not self._comes_again(size):
                     return compute(*given)
-                buffers = [torch.empty_like(part) for part in given]
-                _copy(given, buffers)
-                made = self._made.add(size, buffers, lambda parts: compute(*parts), buffers)
+                fresh = [torch.empty_like(part) for part in given]
+                _copy(given, fresh)
+                made = self._made.add(size, fresh, lambda parts: compute(*parts), fresh)
             buffers, replay = made
             _copy(given, buffers)
             return replay().clone()

@@ -228,7 +228,7 @@ def _take_down(
 def _attention(q: Tensor, keys: Tensor, seen: Tensor | None) -> Tensor:
     """Of one head: q [texts, n, d], keys [texts, T, d] to fp32 [texts, n, T]."""
     wide = torch.promote_types(q.dtype, torch.float32)
-    scores = q.to(wide) @ keys.to(wide).transpose(1, 2) / q.shape[-1] ** 0.5
+    scores: Tensor = q.to(wide) @ keys.to(wide).transpose(1, 2) / q.shape[-1] ** 0.5
     if seen is not None:
         scores = scores.masked_fill(~seen[:, 0], -torch.inf)
     return scores.softmax(dim=-1)
@@ -240,7 +240,7 @@ def _mlp(mlp: Mlp, x: Tensor) -> Tensor:
 
 def _heads(x: Tensor, heads: int) -> Tensor:
     """[n, T, D] to [n, heads, T, d]."""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return torch.unflatten(x, -1, (heads, -1)).transpose(1, 2)
 
 
 def _joined(x: Tensor) -> Tensor:

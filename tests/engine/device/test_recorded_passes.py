@@ -125,7 +125,7 @@ def test_sounds_are_those_of_passes_that_are_not_recorded(folders: dict[str, Pat
                 each.project(part, Modality.AUDIO)
                 for each, part in ((model, ours), (eager, theirs))
             ]
-            assert torch.allclose(*cells, rtol=1e-3, atol=1e-4)
+            assert torch.allclose(cells[0], cells[1], rtol=1e-3, atol=1e-4)
         states, at = [out.state for out in outs], end
     assert set(at_start) <= set(model.recorded.sizes)
     assert len(model.recorded.sizes) <= len(at_start) + 2  # and two or four windows at once
@@ -168,7 +168,7 @@ class Checking(PlainRecorder):
 
     def record(self, compute: Compute[Any], given: Any) -> Replay:
         def replay() -> Tensor:
-            with Capturing():
+            with Capturing():  # type: ignore[no-untyped-call]
                 return compute(given)
 
         replay()

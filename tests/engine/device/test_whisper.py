@@ -284,7 +284,7 @@ def gpu_tensors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tensors that have no data and claim to be on `GPU`, where no number may come from."""
     monkeypatch.setattr(Tensor, "pin_memory", lambda host: host)
     monkeypatch.setattr(encoders, "EncoderStream", lambda place: _NoStream())
-    with FakeTensorMode(allow_non_fake_inputs=True), Waits():
+    with FakeTensorMode(allow_non_fake_inputs=True), Waits():  # type: ignore[no-untyped-call]
         yield
 
 
