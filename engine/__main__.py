@@ -153,6 +153,7 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
         kv_dtype=arguments.kv_dtype,
         kv_vision_dtype=arguments.kv_vision_dtype,
         device=arguments.device,
+        ears_device=arguments.ears_device,
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
@@ -341,6 +342,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
     device = "what decodes: auto, cpu, cuda or cuda:N"
     parser.add_argument("--device", default="auto", help=device)
+    ears_device = "what recognises speech: auto (the GPU that decodes, if one does), or as --device"
+    parser.add_argument("--ears-device", default="auto", help=ears_device)
     kept = "share of the words of past turns whose K/V stay; those with least attention go"
     parser.add_argument("--kv-text-kept", type=float, default=1.0, help=kept)
     offload = "host memory for K/V of idle sessions"
@@ -353,7 +356,7 @@ def _arguments() -> argparse.Namespace:
     no_sharing = "do not share K/V of equal prefixes between sessions"
     parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
     batch = "sessions whose audio shares one recogniser pass"
-    parser.add_argument("--heard-together", type=int, default=1, help=batch)
+    parser.add_argument("--heard-together", type=int, default=0, help=batch)
     heard = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "
     heard += "auto: beside if a GPU decodes"
     threads = ("beside", "within")

@@ -22,13 +22,14 @@ _COUNTS = (
     "block_size",
     "max_context_tokens",
     "token_budget",
-    "heard_together",
     "ears_sessions",
     "encoder_budget_tokens",
     "encoded_together",
 )
 LONGEST_CHUNK_MS = 2000
+HEARD_TOGETHER_ON_GPU = 8
 _AT_LEAST_0 = (
+    "heard_together",
     "encoder_cache_bytes",
     "encoder_cache_ttl_s",
     "offload_bytes",
@@ -70,6 +71,8 @@ class EngineConfig:
         ears_language: the users' language, a code such as "en", or "auto".
         ears_sessions, chunk_ms: for ears "auto", the number of simultaneous speakers that they must
             keep up with, and the duration of an audio chunk.
+        ears_device: where a Whisper runs: "cpu", "cuda" or "cuda:N", or "auto": on the GPU that
+            decodes, if one does (`engine.device.choice`).
         adapter: a LoRA for a packaged model's decoder, as a folder that PEFT wrote; "auto": the
             model's own, if it has one; "off": none.
         kv_pool_bytes: memory reserved for K and V of all sessions; pages are touched on first use.
@@ -79,10 +82,10 @@ class EngineConfig:
             decoding session waits for another one's prefill.
         heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
-            (docs/performance.md); a processor that is otherwise idle gains from more.
+            (docs/performance.md); a GPU gains from more. 0: 1 on a CPU, `HEARD_TOGETHER_ON_GPU` on one.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
             so that it and the decoder share the cores, "within" them, one after the other, or
-            "auto": beside if a device decodes, which leaves the cores to it.
+            "auto": beside if a GPU decodes or recognises, which leaves the cores to the other.
         step_target_ms: duration to keep steps within 20 % of, by taking fewer tokens than
             `token_budget`; 0: always the whole budget.
         encoders: where a model directory encodes pictures: "beside" the engine's steps, in a thread
@@ -143,6 +146,7 @@ class EngineConfig:
     ears_language: str = "en"
     ears_sessions: int = 2
     chunk_ms: int = 500
+    ears_device: str = "auto"
     adapter: str = "auto"
     kv_pool_bytes: int = 512 * MIB
     block_size: int = 16
@@ -157,7 +161,7 @@ class EngineConfig:
     encoder_url: str | None = None
     encoder_keys: Path | None = None
     encoder_limit_s: float = 60.0
-    heard_together: int = 1
+    heard_together: int = 0
     recognition: str = "auto"
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
@@ -247,8 +251,9 @@ class EngineConfig:
             raise BadSettings("encoders", f"one of {', '.join(ENCODERS)}", self.encoders)
         if self.transcribe not in TRANSCRIBE:
             raise BadSettings("transcribe", f"one of {', '.join(TRANSCRIBE)}", self.transcribe)
-        if _DEVICE.fullmatch(self.device) is None:
-            raise BadSettings("device", "auto, cpu, cuda or cuda:N", self.device)
+        for name in ("device", "ears_device"):
+            if _DEVICE.fullmatch(getattr(self, name)) is None:
+                raise BadSettings(name, "auto, cpu, cuda or cuda:N", getattr(self, name))
         if self.backend not in BACKENDS:
             raise BadSettings("backend", f"one of {', '.join(BACKENDS)}", self.backend)
 

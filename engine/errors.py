@@ -5,6 +5,7 @@
     ├── BadWeights         a weight file is not what its name promises        (operator)
     │   └── UnsupportedModel   an intact file of a kind that is not supported (operator)
     ├── NoDevice           a GPU is asked for and cannot be used              (operator)
+    ├── DeviceFull         a GPU has no memory left for a recogniser's pass   (load)
     ├── BadSampling        a sampling setting is out of range                 (client)
     ├── ContextFull        a session wants more tokens than its limit         (client)
     ├── CacheFull          the paged KV cache has too few free blocks         (load)
@@ -68,10 +69,22 @@ class UnsupportedModel(BadWeights):
 class NoDevice(EngineError):
     code = "no_device"
 
-    def __init__(self, device: str, missing: str, remedy: str) -> None:
+    def __init__(
+        self, device: str, missing: str, remedy: str, instead: str = "--device cpu"
+    ) -> None:
+        """`instead`: what does without the device."""
         self.device, self.missing, self.remedy = device, missing, remedy
+        super().__init__(f"device {device} cannot be used: {missing}; {remedy}, or use {instead}")
+
+
+class DeviceFull(EngineError):
+    code = "device_full"
+
+    def __init__(self, device: str) -> None:
+        self.device = device
         super().__init__(
-            f"device {device} cannot be used: {missing}; {remedy}, or use --device cpu"
+            f"speech was not recognised: the memory of device {device} has no room for another "
+            "pass; give K/V less of it (kv_pool_mib), or recognise on the CPU (ears_device cpu)"
         )
 
 

@@ -359,6 +359,12 @@ class Settings(BaseSettings):
         pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$",
         description="what decodes: cpu, cuda or cuda:N; auto: the CPU (docs/gpu.md)",
     )
+    ears_device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$",
+        description="what recognises speech: cpu, cuda or cuda:N; auto: the GPU that decodes, if "
+        "one does (docs/performance.md)",
+    )
     kv_text_kept: float = Field(
         1.0,
         ge=0.3,

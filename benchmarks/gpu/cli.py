@@ -8,7 +8,9 @@ import typer
 def gpu(
     dry_run: bool = typer.Option(False, "--dry-run", help="print what would run; needs no GPU"),
     device: str = typer.Option("cuda", help="cuda, cuda:N, or cpu to try the command out"),
-    model: str = typer.Option("", help="kernels, small, 3b, 7b, qwen2-vl-7b, tiny, tiny-packed"),
+    model: str = typer.Option(
+        "", help="kernels, perception, small, 3b, 7b, qwen2-vl-7b, tiny, tiny-packed"
+    ),
     sessions: str = typer.Option("1,8,32", help="numbers of live sessions"),
     seconds: float = typer.Option(6.0, help="of each number of sessions"),
     out: str = typer.Option("", help="file with all that is known after each stage"),

@@ -1,7 +1,8 @@
 """`headstart bench gpu`: kernels and whole engines on a GPU, in at most eight minutes.
 
 Stage by stage, each a process of its own with a limit of time (`stages`): the Triton kernels, right
-first and then fast; `small`; then Qwen2.5-Omni-3B's, 7B's and Qwen2-VL-7B's full sizes with random
+first and then fast; speech recognition beside the CPU's, and encoders with and without CUDA graphs
+(`perception`); `small`; then Qwen2.5-Omni-3B's, 7B's and Qwen2-VL-7B's full sizes with random
 weights, each with 1, 8 and 32 live sessions that speak with their cameras on, and with more as long
 as it keeps up. Nothing is downloaded. A stage that hangs, or runs out of memory, loses what it had
 still to measure; the result is then not complete, and the exit code 1.
@@ -12,7 +13,9 @@ of decode steps that are CUDA graphs, and why no more are), sessions (a row for 
 sessions: first_token_ms_p50 and _p95 from the endpoint, not begun early; chunk_ms_p50 and _p99 from
 a chunk's last sample until it is in the K/V cache; tok_s of all answers, answer_tok_s_p50 of one;
 busy_share of the engine's thread; late_ms_max; failed; in_time, on_target), summary (by model the
-most sessions in time and on target), targets, stages (seconds, error), complete, seconds.
+most sessions in time and on target), recognition (by Whisper and sessions in a pass: chunk_ms_p50,
+cpu_chunk_ms_p50 of one, ratio_to_cpu), encoders (by pass: launched_ms_p50, recorded_ms_p50, ratio,
+recorded_error), targets, stages (seconds, error), complete, seconds.
 
 `--out FILE` has all that is known so far after each stage. `--dry-run` needs no GPU: it prints the
 plan with sizes and expected memory. `--device cpu --model tiny` runs the stages of engines on the
@@ -43,10 +46,10 @@ from headstart.benchmarks.gpu.kernels import NoGpuError
 from headstart.benchmarks.gpu.stages import GRACE_S, Ended, Lines, Stage, rows_file, run
 
 LIMIT_S = 480.0
-KERNELS = "kernels"
-SHARES = {KERNELS: 2.3, "small": 1.1, "3b": 1.1, "7b": 1.4, "qwen2-vl-7b": 1.2}
+KERNELS, PERCEPTION = "kernels", "perception"
+SHARES = {KERNELS: 1.7, PERCEPTION: 0.6, "small": 1.1, "3b": 1.1, "7b": 1.4, "qwen2-vl-7b": 1.2}
 """Of the time, by stage; what one leaves is the next ones'."""
-STANDARD = tuple(name for name in SHARES if name != KERNELS)
+STANDARD = tuple(name for name in SHARES if name not in (KERNELS, PERCEPTION))
 MODEL_NAMES = (*STANDARD, "tiny", "tiny-packed")
 """Those of `models`, which is imported by stages and plans alone: it takes all of `NEEDS`."""
 LEAST_S = 15.0
@@ -64,7 +67,7 @@ TARGETS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What is measured, and where. `kernels`: whether those too."""
+    """What is measured, and where. `kernels`, `perception`: whether those too."""
 
     device: str = "cuda"
     models: tuple[str, ...] = STANDARD
@@ -72,6 +75,7 @@ class Options:
     seconds: float = 6.0
     limit_s: float = LIMIT_S
     kernels: bool = True
+    perception: bool = False
     out: Path | None = None
 
     def stages(self) -> list[Stage]:
@@ -80,6 +84,10 @@ class Options:
         if self.kernels and self.device != "cpu":
             module = "headstart.benchmarks.gpu.kernels"
             found.append(Stage(KERNELS, module, ("--device", self.device), SHARES[KERNELS]))
+        if self.perception:
+            module = "headstart.benchmarks.gpu.perception"
+            where = ("--device", self.device)
+            found.append(Stage(PERCEPTION, module, where, SHARES[PERCEPTION]))
         levels = ",".join(map(str, self.sessions))
         for name in self.models:
             where = ("--device", self.device)
@@ -104,6 +112,8 @@ class Result:
     rows: list[Any] = field(default_factory=list)
     models: list[Any] = field(default_factory=list)
     sessions: list[Any] = field(default_factory=list)
+    recognition: list[Any] = field(default_factory=list)
+    encoders: list[Any] = field(default_factory=list)
     stages: dict[str, Any] = field(default_factory=dict)
 
     def add(self, stage: Stage, ended: Ended) -> None:
@@ -113,6 +123,10 @@ class Result:
                 self.checks[row["check"]] = row["found"]
             elif "kernel" in row:
                 self.rows.append(row)
+            elif "recognition" in row:
+                self.recognition.append(row)
+            elif "encoder" in row:
+                self.encoders.append(row)
             elif "sessions" in row:
                 self.sessions.append(row)
             elif "model" in row:
@@ -139,6 +153,8 @@ class Result:
             "stages": self.stages,
             "models": self.models,
             "sessions": self.sessions,
+            "recognition": self.recognition,
+            "encoders": self.encoders,
             "checks": self.checks,
             "rows": self.rows,
             "seconds": round(seconds, 1),
@@ -214,10 +230,18 @@ def plan(options: Options) -> dict[str, Any]:
         "seconds_each": options.seconds,
         "targets": TARGETS,
         "models": [] if missing else [_model_plan(name) for name in options.models],
+        **({} if missing or not options.perception else _perception_plan()),
         "needs": list(NEEDS),
         "missing": missing,
         "rows": kernels.plan() if any(stage.name == KERNELS for stage in stages) else [],
     }
+
+
+def _perception_plan() -> dict[str, Any]:
+    """What is recognised with, and which passes of encoders are timed."""
+    from headstart.benchmarks.gpu import perception
+
+    return perception.plan()
 
 
 def _model_plan(name: str) -> dict[str, Any]:
@@ -249,6 +273,14 @@ def show(options: Options, as_json: bool) -> int:
         report.say(f"{row['kernel']} {row['shape']}: {row['bytes'] / 1e6:.2f} MB, {bounds} us")
     for step in found["stages"]:
         report.say(f"stage {step['stage']}: at most {step['limit_s']:.0f} s")
+    for each in found.get("recognition", ()):
+        counts, mb = ", ".join(map(str, each["together"])), each["weights_bytes"] / 1e6
+        report.say(
+            f"recognition, Whisper {each['whisper']}: weights {mb:.0f} MB; {counts} sessions in a "
+            "pass, beside the CPU"
+        )
+    for each in found.get("encoders", ()):
+        report.say(f"encoders of {each['model']}, with and without graphs: {each['passes']}")
     for model in found["models"]:
         report.say(
             f"{model['model']}, {model['about']}: weights {model['weights_bytes'] / 1e9:.1f} GB, "
@@ -268,9 +300,10 @@ def options_of(
     if not re.fullmatch(r"cpu|cuda(:\d{1,2})?", device):
         raise ValueError(f"expected device cpu, cuda or cuda:N, got {device}")
     names = tuple(models.split(",")) if models else STANDARD
-    unknown = [name for name in names if name not in (KERNELS, *MODEL_NAMES)]
+    others = (KERNELS, PERCEPTION)
+    unknown = [name for name in names if name not in (*others, *MODEL_NAMES)]
     if unknown:
-        expected = ", ".join([KERNELS, *MODEL_NAMES])
+        expected = ", ".join([*others, *MODEL_NAMES])
         raise ValueError(f"expected models of {expected}, got {unknown[0]}")
     counts = [int(part) if part.isdecimal() else 0 for part in sessions.split(",")]
     if min(counts) < 1:
@@ -279,11 +312,12 @@ def options_of(
         raise ValueError(f"expected seconds above 0, within the limit, got {seconds:g}")
     return Options(
         device=device,
-        models=tuple(name for name in names if name != KERNELS),
+        models=tuple(name for name in names if name not in others),
         sessions=tuple(counts),
         seconds=seconds,
         limit_s=limit_s,
         kernels=not models or KERNELS in names,
+        perception=PERCEPTION in names or (not models and device != "cpu"),
         out=Path(out) if out else None,
     )
 

@@ -24,8 +24,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     `ears`: the Whisper that transcribes, empty if there is none; `ears_reason`: why this one was
     chosen, if that was measured (`--ears auto`). `llm_server`: what the LLM server that decodes can
     do, in words by name; empty with our own decoder. `device`: where our own decodes, "cpu" or
-    "cuda:N", and `device_reason`: why there. `load_stages_s`: what loading took, by stage, where
-    that is measured; stages may overlap."""
+    "cuda:N", and `device_reason`: why there; `ears_device`: where `ears` runs. `load_stages_s`:
+    what loading took, by stage, where that is measured; stages may overlap."""
 
     name: str
     context_tokens: int
@@ -42,6 +42,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     load_stages_s: dict[str, float] = msgspec.field(default_factory=dict)
     device: str = ""
     device_reason: str = ""
+    ears_device: str = ""
 
 
 class Loading(Message, frozen=True, tag="loading"):

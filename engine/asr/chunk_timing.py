@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 import torch
 
+from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Frozen, Text
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache
-from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
+from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
 
 # A chunk in the middle of an utterance: sound that is frozen, and sound and silence that are
 # encoded with each chunk besides the chunk itself (`RecognizerSettings`: look_ahead_s, pad_s).
@@ -34,12 +34,17 @@ _FRAMES_PER_POSITION = 2
 
 
 class ChunkTimer:
-    """Over one checkpoint. `clock` gives seconds."""
+    """Over one checkpoint. `clock` gives seconds; `together`: chunks of so many utterances in one
+    pass."""
 
     def __init__(
-        self, checkpoint: Checkpoint, chunk_ms: int, clock: Callable[[], float] = time.perf_counter
+        self,
+        checkpoint: Checkpoint,
+        chunk_ms: int,
+        clock: Callable[[], float] = time.perf_counter,
+        together: int = 1,
     ) -> None:
-        self._checkpoint, self._clock = checkpoint, clock
+        self._checkpoint, self._clock, self._together = checkpoint, clock, together
         old, anew_s = int(FROZEN_S * POSITIONS_PER_SECOND), chunk_ms / 1000 + ANEW_S
         self._old = old
         positions = old + int(anew_s * POSITIONS_PER_SECOND)
@@ -50,6 +55,10 @@ class ChunkTimer:
     @torch.inference_mode()
     def median_ms(self, limit_ms: float) -> float:
         """Of a few chunks, or of those up to one that took far more than `limit_ms`."""
+        with self._checkpoint.working():
+            return self._median_ms(limit_ms)
+
+    def _median_ms(self, limit_ms: float) -> float:
         rows, frozen = self._checkpoint.encoder.encode(
             [EncodedSound(self._features, keep=self._old)]
         )[0]
@@ -65,11 +74,16 @@ class ChunkTimer:
 
     def _chunk(self, frozen: Frozen, known: CrossCache) -> None:
         checkpoint = self._checkpoint
+        count = self._together
         sound = EncodedSound(self._features, frozen, self._old)
-        ((rows, _),) = checkpoint.encoder.encode([sound])
-        (heard,) = checkpoint.decoder.listen_many([rows], [known])
-        cache = TextCache(checkpoint.settings)
-        for count in (DRAFT_ROWS, *[MORE_ROWS] * MORE_PASSES):
-            text = Text(torch.arange(count), cache, heard, checkpoint.extras.alignment_heads)
-            hidden = checkpoint.decoder.read([text])
-            checkpoint.decoder.vocabulary.logits(torch.cat(hidden))
+        encoded = checkpoint.encoder.encode([sound] * count)
+        heard = checkpoint.decoder.listen_many([rows for rows, _ in encoded], [known] * count)
+        caches = [checkpoint.decoder.text_cache() for _ in heard]
+        for rows in (DRAFT_ROWS, *[MORE_ROWS] * MORE_PASSES):
+            texts = [
+                Text(torch.arange(rows), cache, sound, checkpoint.extras.alignment_heads)
+                for cache, sound in zip(caches, heard, strict=True)
+            ]
+            hidden = checkpoint.decoder.read(texts)
+            logits = checkpoint.decoder.vocabulary.logits(torch.cat(hidden))
+        logits[0, :1].tolist()  # from a GPU: until all is computed

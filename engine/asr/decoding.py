@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from itertools import takewhile
 
 import torch
@@ -18,10 +18,10 @@ from torch import Tensor
 
 from headstart.engine.asr.hypothesis import loop_start
 from headstart.engine.asr.tokens import WhisperTokens
-from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
+from headstart.engine.asr.whisper.caches import CrossCache, Text, TextCache
+from headstart.engine.asr.whisper.decoder import WhisperDecoder
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
 from headstart.engine.asr.whisper.settings import Extras
-from headstart.kernels.picked_softmax import picked_log_softmax, picked_softmax
 
 GUESSED_TOKENS = 12
 """Run at once behind a difference from the draft: more rows cost, and fewer of them come true."""
@@ -204,6 +204,15 @@ def likely_next(
     return ()
 
 
+class _Blocked(IntEnum):
+    """Which tokens may not come next: rows of the table that is added to logits."""
+
+    ALWAYS = 0
+    WITH_END = 1  # nor may the end
+    AT_FIRST = 2
+    AT_OPENING = 3  # nor a small letter
+
+
 class GreedyDecoder:
     """Greedy search over one decoder; keeps no state between calls."""
 
@@ -215,20 +224,19 @@ class GreedyDecoder:
         blocked[list(extras.suppress)] = -torch.inf
         # Timestamps follow the last special token; we ask for text without them.
         blocked[self._special.no_timestamps :] = -torch.inf
-        self._blocked = blocked
-        self._blocked_end = blocked.clone()
-        self._blocked_end[self._special.end] = -torch.inf
+        end = blocked.clone()
+        end[self._special.end] = -torch.inf
         # The authors forbid an immediate end too; an honest "nothing was said" is welcome here.
-        first = [token for token in extras.suppress_first if token != self._special.end]
-        self._blocked_first = blocked.clone()
-        self._blocked_first[first] = -torch.inf
+        first = blocked.clone()
+        first[[t for t in extras.suppress_first if t != self._special.end]] = -torch.inf
         # Sound that stops early is easily written without capitals, and then without full stops.
-        self._blocked_opening = self._blocked_first.clone()
-        self._blocked_opening[list(tokens.lower_case())] = -torch.inf
+        opening = first.clone()
+        opening[list(tokens.lower_case())] = -torch.inf
+        self._blocked = decoder.vocabulary.table(torch.stack((blocked, end, first, opening)))
 
     def memory(self) -> Memory:
         """Of a text that has not begun."""
-        return Memory(TextCache(self._decoder.settings))
+        return Memory(self._decoder.text_cache())
 
     def decode(self, sound: CrossCache, task: Task, memory: Memory | None = None) -> Decoded:
         """Greedy tokens after `task.forced`; the text positions bound the length too."""
@@ -261,15 +269,19 @@ class GreedyDecoder:
             for run in beginning
         ]
         hidden = self._decoder.read([*texts, *asides])
-        for run, row in zip(beginning, hidden[len(texts) :], strict=True):
-            run.no_speech = self._no_speech(row)
+        if beginning:
+            silent = self._decoder.vocabulary.probability(
+                torch.cat(hidden[len(texts) :]), self._special.no_speech
+            )
+            for run, probability in zip(beginning, silent, strict=True):
+                run.no_speech = probability
+        places_s = _places_s(texts, [run.task.positions for run in runs])
         asked = []
-        for run, rows, text, out in zip(runs, given, texts, hidden, strict=False):
+        for run, rows, placed_s, out in zip(runs, given, places_s, hidden, strict=False):
             memory = run.job.memory
             before = len(memory.tokens)
             memory.tokens += rows
-            if self._watched:
-                memory.places_s += _places_s(text.attention, run.task.positions)
+            memory.places_s += placed_s
             if run.passes == 0:
                 opened = len(run.task.opening) - 1
                 run.places_s = memory.places_s[opened : run.first]
@@ -299,40 +311,42 @@ class GreedyDecoder:
     def _choose(self, runs: Sequence[_Run], asked: Sequence[Tensor]) -> list[list[_Choice]]:
         """The best token for each row [n, D] of each run."""
         counts = [len(rows) for rows in asked]
-        every = torch.split(self._decoder.vocabulary.logits(torch.cat(list(asked))), counts)
-        chosen = []
-        for run, logits in zip(runs, every, strict=True):
-            logits[0] += self._blocked_at(run)
-            logits[1:] += self._blocked
-            best = logits.argmax(dim=-1)
-            scores = picked_log_softmax(logits, best)
-            places: list[float | None] = [None] * len(logits)
+        blocked = [
+            self._blocked_at(run) if not at else _Blocked.ALWAYS
+            for run, count in zip(runs, counts, strict=True)
+            for at in range(count)
+        ]
+        best, scores = self._decoder.vocabulary.best(torch.cat(list(asked)), self._blocked, blocked)
+        chosen, start = [], 0
+        for run, count in zip(runs, counts, strict=True):
+            places: list[float | None] = [None] * count
             if self._watched:
-                places[:] = run.job.memory.places_s[-len(logits) :]
-            triples = zip(best.tolist(), scores.tolist(), places, strict=True)
+                places[:] = run.job.memory.places_s[-count:]
+            of_run = slice(start, start + count)
+            triples = zip(best[of_run], scores[of_run], places, strict=True)
             chosen.append([_Choice(*triple) for triple in triples])
+            start += count
         return chosen
 
-    def _blocked_at(self, run: _Run) -> Tensor:
-        """What may not come next [vocabulary]."""
+    def _blocked_at(self, run: _Run) -> _Blocked:
+        """What may not come next."""
         if run.task.forced or run.tokens:
             may_end = run.tokens or run.task.end_first
-            return self._blocked if may_end else self._blocked_end
+            return _Blocked.ALWAYS if may_end else _Blocked.WITH_END
         follows_on = run.task.opening[0] == self._special.previous
         free = follows_on or not run.task.capital
-        return self._blocked_first if free else self._blocked_opening
-
-    def _no_speech(self, row: Tensor) -> float:
-        """Of the row [1, D] behind the start token."""
-        logits = self._decoder.vocabulary.logits(row)
-        return float(picked_softmax(logits, torch.tensor([self._special.no_speech])))
+        return _Blocked.AT_FIRST if free else _Blocked.AT_OPENING
 
 
-def _places_s(attention: Tensor, positions: int) -> list[float]:
-    """Where each row [heads, n, T] looks most, silence behind the sound left out."""
-    heard = attention[:, :, :positions]
-    total = heard[0]
-    for head in heard[1:]:  # one by one: torch's mean has another order on other processors
-        total = total + head
-    best = total.argmax(dim=-1)
-    return [position / POSITIONS_PER_SECOND for position in best.tolist()]
+def _places_s(texts: Sequence[Text], positions: Sequence[int]) -> list[list[float]]:
+    """Where in its sound each row of each text looks most, in seconds, the silence behind so many
+    positions left out; of texts without watched heads nothing."""
+    looked = [
+        text.looked(n) if text.watched else None for text, n in zip(texts, positions, strict=True)
+    ]
+    best = [each.argmax(dim=-1) for each in looked if each is not None]
+    found = iter(torch.cat(best).tolist() if best else ())
+    return [
+        [next(found) / POSITIONS_PER_SECOND for _ in range(0 if each is None else len(each))]
+        for each in looked
+    ]

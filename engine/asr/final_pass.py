@@ -23,8 +23,7 @@ from headstart.engine.asr.recording import Pcm
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
 from headstart.engine.asr.tokens import WhisperTokens
-from headstart.engine.asr.whisper.decoder import CrossCache
-from headstart.engine.asr.whisper.encoder import EncodedSound
+from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound
 
 if TYPE_CHECKING:
     from headstart.engine.asr.whisper.checkpoint import Checkpoint

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from headstart.engine.asr.hypothesis import RateSettings
-from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
+from headstart.engine.asr.whisper.caches import CrossCache, Text
+from headstart.engine.asr.whisper.decoder import WhisperDecoder
 
 ENGLISH_CODE = "en"
 AUTO = "auto"
@@ -64,8 +65,7 @@ class LanguageDetector:
     def detect(self, sounds: Sequence[CrossCache]) -> list[tuple[Language, float]]:
         """The likeliest language of each sound, and how likely it is among the languages."""
         texts = [
-            Text(torch.tensor([self._start]), TextCache(self._decoder.settings), sound)
-            for sound in sounds
+            Text(torch.tensor([self._start]), self._decoder.text_cache(), sound) for sound in sounds
         ]
         logits = self._decoder.vocabulary.logits(torch.cat(self._decoder.read(texts)))
         best = logits[:, self._tokens].float().softmax(dim=-1).max(dim=-1)

@@ -12,8 +12,7 @@ from headstart.engine.asr.pauses import PauseFinder
 from headstart.engine.asr.recording import Recording
 from headstart.engine.asr.shown import Shown
 from headstart.engine.asr.tokens import WhisperTokens
-from headstart.engine.asr.whisper.decoder import CrossCache
-from headstart.engine.asr.whisper.encoder import Frozen
+from headstart.engine.asr.whisper.caches import CrossCache, Frozen
 
 
 @dataclass(frozen=True)

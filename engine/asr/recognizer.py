@@ -57,9 +57,9 @@ from headstart.engine.asr.shown import Shown, ShowSettings
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
 from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Frozen
 from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache
-from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
+from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
 from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
 from headstart.engine.errors import BadSettings
@@ -141,7 +141,11 @@ class WhisperRecognizer:
         if self._detector is not None:  # no word is sure before its language is
             first_ms = max(self._agreement.first_ms, DETECT_MS)
             self._agreement = replace(self._agreement, first_ms=first_ms)
-        silence = FarSilence(checkpoint.encoder, checkpoint.decoder, prepared=checkpoint.prepared)
+        self._working = checkpoint.working
+        with self._working():
+            silence = FarSilence(
+                checkpoint.encoder, checkpoint.decoder, prepared=checkpoint.prepared
+            )
         self._silence = silence.thinned(self.settings.silence_step)
         self._final = FinalPass(
             checkpoint,
@@ -154,6 +158,7 @@ class WhisperRecognizer:
         )
         # What an utterance begins with: it is asked for before the first decoding.
         self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
+        self.is_on_gpu = checkpoint.decoder.positions.is_cuda
         sizes, known = checkpoint.settings, len(tokens.languages)
         self.about = (
             f"{sizes.encoder_layers} + {sizes.decoder_layers} layers of {sizes.width}, "
@@ -202,7 +207,14 @@ class WhisperRecognizer:
     def recognize_batch(
         self, utterances: Sequence[OpenRecognition], pcms: Sequence[npt.NDArray[np.float32]]
     ) -> list[Recognized]:
-        """A chunk each of several utterances. Raises `BadAudio` before anything was taken in."""
+        """A chunk each of several utterances. Raises `BadAudio` before anything was taken in, and
+        `DeviceFull`: then the next chunk, or the final pass, hears these too."""
+        with self._working():
+            return self._recognize_batch(utterances, pcms)
+
+    def _recognize_batch(
+        self, utterances: Sequence[OpenRecognition], pcms: Sequence[Pcm]
+    ) -> list[Recognized]:
         sounds = [_checked(pcm) for pcm in pcms]
         clock = StageClock()
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
@@ -236,14 +248,19 @@ class WhisperRecognizer:
         last `step_s` are heard in the final pass alone, unless the window is long enough to slide.
 
         The utterance stays open: `recognize` goes on, with the words that were committed and that
-        the final pass has as well.
+        the final pass has as well. Raises `BadAudio`, and `DeviceFull`.
         """
+        with self._working():
+            return self._final_words(utterance, pcm)
+
+    def _final_words(self, utterance: OpenRecognition, pcm: Pcm | None) -> Recognized:
         clock = StageClock()
         if pcm is not None and len(_checked(pcm)):
             step = int(self.settings.step_s * SAMPLE_RATE_HZ)
             last = (len(pcm) - 1) // step * step
             if last:
-                for stage, spent_ms in self.recognize(utterance, pcm[:last]).stages_ms.items():
+                heard = self._recognize_batch([utterance], [pcm[:last]])[0]
+                for stage, spent_ms in heard.stages_ms.items():
                     clock.spent_ms[stage] += spent_ms
             self._take_in(utterance, pcm[last:], clock)
             if utterance.window_frames > self.settings.slide_at_s * FRAMES_PER_SECOND:
@@ -298,7 +315,8 @@ class WhisperRecognizer:
         for end in (*PauseFinder(self.settings.pauses).push(pcm), len(pcm)):
             prompt = tokens_of(words)[-self.settings.prompt_tokens :]
             sound = pcm[start:end]
-            decoded, language = self._final.recognize(sound, language, prompt, (), StageClock())
+            with self._working():
+                decoded, language = self._final.recognize(sound, language, prompt, (), StageClock())
             if not self._final.is_silence(decoded):
                 new = words_of(decoded, self._tokens, language)
                 starts_s = onsets_s(new, decoded.places_s)

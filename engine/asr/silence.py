@@ -19,13 +19,9 @@ import torch
 from torch import Tensor
 
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ, LogMel
-from headstart.engine.asr.whisper.decoder import CrossCache, WhisperDecoder
-from headstart.engine.asr.whisper.encoder import (
-    POSITIONS_PER_SECOND,
-    EncodedSound,
-    Frozen,
-    WhisperEncoder,
-)
+from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Frozen
+from headstart.engine.asr.whisper.decoder import WhisperDecoder
+from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, WhisperEncoder
 from headstart.engine.asr.whisper.prepared import MadeAnew, Prepared
 from headstart.engine.asr.whisper.settings import WhisperSettings
 

@@ -26,6 +26,7 @@ log = logging.getLogger("headstart.engine")
 
 # bf16 in matrix units. An AMD chip of torch's ROCm builds has them too, and reports 9 and more.
 LEAST_CAPABILITY = (8, 0)
+LEAST_RECOGNISING = (7, 0)  # fp16 there
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +71,14 @@ class Choice:
     reason: str
 
 
-_AS_ASKED = Choice("cpu", "as asked")
+CPU = Choice("cpu", "as asked")
 
 
 def choose(device: str, found: Found) -> Choice:
     """For the setting `device`: auto, cpu, cuda or cuda:N. Raises `NoDevice` naming what is missing
     for a GPU that is asked for."""
     if device == "cpu":
-        return _AS_ASKED
+        return CPU
     if device == "auto":
         lack = lacking(0, found)
         if lack is not None:
@@ -95,11 +96,28 @@ def choose(device: str, found: Found) -> Choice:
 def device_of(config: EngineConfig) -> Choice:
     """The device of these settings, on this machine. Asked for the CPU, it touches no GPU: that
     takes time, and memory there. Raises `NoDevice`."""
-    return _AS_ASKED if config.device == "cpu" else choose(config.device, Found.here())
+    return CPU if config.device == "cpu" else choose(config.device, Found.here())
 
 
-def lacking(index: int, found: Found) -> tuple[str, str] | None:
-    """The first thing that GPU number `index` lacks, and what to do about it; None if nothing."""
+def recognising_device(config: EngineConfig, decoding: Choice) -> Choice:
+    """Where a Whisper runs, by the setting `ears_device`: "auto" is the GPU that decodes, if one
+    does. Raises `NoDevice` for a GPU that is asked for and cannot be used."""
+    if config.ears_device == "cpu":
+        return CPU
+    if config.ears_device == "auto":
+        follows = decoding.name != CPU.name
+        return Choice(decoding.name, "where the decoder is" if follows else "no GPU decodes")
+    index = int(config.ears_device.partition(":")[2] or 0)
+    found = Found.here()
+    lack = lacking(index, found, decodes=False)
+    if lack is not None:
+        raise NoDevice(f"cuda:{index}", *lack, instead="--ears-device cpu")
+    return Choice(f"cuda:{index}", f"{found.gpus[index][0]}, as asked")
+
+
+def lacking(index: int, found: Found, *, decodes: bool = True) -> tuple[str, str] | None:
+    """The first thing that GPU number `index` lacks for a decoder, or else for a Whisper, and what
+    to do about it; None if nothing."""
     if not found.built_for_gpu:
         return (
             f"torch {found.torch} is built without CUDA",
@@ -115,9 +133,13 @@ def lacking(index: int, found: Found) -> tuple[str, str] | None:
         last = len(found.gpus) - 1
         return f"the last GPU is cuda:{last}", f"use one of cuda:0 to cuda:{last}"
     name, capability = found.gpus[index]
-    if capability < LEAST_CAPABILITY:
-        have, need = (".".join(map(str, which)) for which in (capability, LEAST_CAPABILITY))
-        return f"{name} has compute capability {have}", f"use a GPU of {need} or later (bf16)"
+    least = LEAST_CAPABILITY if decodes else LEAST_RECOGNISING
+    if capability < least:
+        have, need = (".".join(map(str, which)) for which in (capability, least))
+        form = "bf16" if decodes else "fp16"
+        return f"{name} has compute capability {have}", f"use a GPU of {need} or later ({form})"
+    if not decodes:
+        return None
     if not found.triton:
         return "Triton is not installed", "pip install triton"
     if not found.compiler:

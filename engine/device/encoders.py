@@ -8,6 +8,7 @@ neither waits for the other's kernels; whoever encodes waits for that stream alo
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol, TypeVar
 
 import torch
@@ -73,11 +74,13 @@ class EncoderStream:
             # Weights may still be on their way.
             self._stream.wait_stream(torch.cuda.current_stream(place.device))
 
+    def current(self) -> AbstractContextManager[object]:
+        """Within it this is the current stream."""
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+
     def run(self, work: Callable[[], Made]) -> Made:
         """The result of `work`, which may not be computed yet: it is for this stream."""
-        if self._stream is None:
-            return work()
-        with torch.cuda.stream(self._stream):
+        with self.current():
             return work()
 
     def fetch(self, work: Callable[[], Tensor]) -> Tensor:

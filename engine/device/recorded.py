@@ -1,16 +1,18 @@
-"""Decode steps that are recorded once for each size and replayed: CUDA graphs.
+"""What is recorded once for each size and replayed: CUDA graphs, of decode steps and of encoders.
 
 A decode step of a small model is hundreds of short kernels, and starting them from Python takes
 longer than running them. A recorded step has fixed sizes, so a step is filled up to the next size:
-rows that nobody asked for see no keys and store nothing.
+rows that nobody asked for see no keys and store nothing. An encoder's passes (`RecordedPasses`) are
+recorded for the sizes that they are given, once these have come a few times.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,7 +21,10 @@ from headstart.engine.device.step import HostStep, Step, StepBuffer
 
 log = logging.getLogger("headstart.engine")
 
-Compute = Callable[[Step], Tensor]
+Given = TypeVar("Given")
+Size = TypeVar("Size", bound=Hashable)
+Buffer = TypeVar("Buffer")
+Compute = Callable[[Given], Tensor]
 Replay = Callable[[], Tensor]
 
 MOST_STREAMS = 64
@@ -27,16 +32,24 @@ LEAST_BLOCKS = 8
 # A recording keeps its intermediate results, parts of attention among them, in a shared pool.
 MOST_RECORDINGS = 64
 
+MOST_PASSES = 32
+MOST_PASS_ROWS = 4096
+RECORDED_FROM = 3
+MOST_COUNTED = 256  # sizes of pictures, until they are recorded
+
+# torch waits for the whole device before a capture, which breaks one that another thread has begun.
+_ONE_CAPTURE = threading.Lock()
+
 
 class RecordingFailed(RuntimeError):
     """A step could be computed, and not recorded."""
 
 
 class Recorder(Protocol):
-    """Makes a step, whose tensors stay where they are, replayable."""
+    """Makes a computation replayable on tensors that stay where they are."""
 
-    def record(self, compute: Compute, step: Step) -> Replay:
-        """The replay computes on what lies in `step` when it is called; its result is overwritten
+    def record(self, compute: Compute[Given], given: Given) -> Replay:
+        """The replay computes on what lies in `given` when it is called; its result is overwritten
         by the next one, of whatever recording. Raises RecordingFailed."""
         ...
 
@@ -44,14 +57,15 @@ class Recorder(Protocol):
 class PlainRecorder:
     """Records nothing: a replay computes again. On the CPU."""
 
-    def record(self, compute: Compute, step: Step) -> Replay:
-        return lambda: compute(step)
+    def record(self, compute: Compute[Given], given: Given) -> Replay:
+        return lambda: compute(given)
 
 
 class CudaRecorder:
     """CUDA graphs, whose memory all lies in one pool. Never run yet: there was no GPU.
 
-    They share a pool, so a replay may overwrite what another has left, its result too.
+    They share a pool, so a replay may overwrite what another has left, its result too. So what runs
+    at the same time, on streams of their own, has a recorder each.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -61,21 +75,25 @@ class CudaRecorder:
         # for each would sooner or later be the encoders'.
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
-    def record(self, compute: Compute, step: Step) -> Replay:
+    def record(self, compute: Compute[Given], given: Given) -> Replay:
+        with _ONE_CAPTURE:
+            return self._record(compute, given)
+
+    def _record(self, compute: Compute[Given], given: Given) -> Replay:
         before = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(before)
         with torch.cuda.stream(self._stream):
             # Compiles kernels, and makes cuBLAS' workspace of this stream, which cannot be
-            # captured. What it raises is the step's own fault.
-            compute(step)
+            # captured. What it raises is the computation's own fault.
+            compute(given)
         before.wait_stream(self._stream)
         graph = torch.cuda.CUDAGraph()
         try:
-            # Of this thread alone: encoders may allocate in theirs meanwhile.
+            # Of this thread alone: others may allocate meanwhile.
             with torch.cuda.graph(
                 graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"
             ):
-                out = compute(step)
+                out = compute(given)
         except RuntimeError as error:
             # A capture that is broken off leaves its stream the current one.
             torch.cuda.set_stream(before)
@@ -114,22 +132,69 @@ def blocks_for(count: int) -> int:
     return size
 
 
-class RecordedSteps:
-    """Recordings by size, at most `MOST_RECORDINGS`; the one not used for longest is dropped.
+class Recordings(Generic[Size, Buffer]):
+    """Recordings by size, at most `most`, each with the memory that it reads; the one not used for
+    longest is dropped.
 
-    After a recording that failed no other is tried: `failure` says why, and steps of new sizes are
+    After a recording that failed no other is tried: `failure` says why, and what has a new size is
     launched kernel by kernel, which is slower and right.
     """
 
-    def __init__(self, recorder: Recorder, compute: Compute, device: torch.device) -> None:
-        self._recorder, self._compute, self._device = recorder, compute, device
+    def __init__(self, recorder: Recorder, what: str, most: int) -> None:
+        """`what`: for the log, in the plural."""
+        self._recorder, self._what, self._most = recorder, what, most
         self.failure: str | None = None
-        self._made: OrderedDict[tuple[int, int], tuple[StepBuffer, Replay]] = OrderedDict()
+        # With what was recorded: it holds all else that a replay reads.
+        self._made: OrderedDict[Size, tuple[Buffer, Replay, object]] = OrderedDict()
+
+    @property
+    def sizes(self) -> list[Size]:
+        """Of the recordings, the one used last at the end."""
+        return list(self._made)
+
+    def get(self, size: Size) -> tuple[Buffer, Replay] | None:
+        """The recording of that size, which is now the one used last."""
+        if size not in self._made:
+            return None
+        self._made.move_to_end(size)
+        return self._made[size][:2]
+
+    def add(
+        self, size: Size, buffer: Buffer, compute: Compute[Given], given: Given
+    ) -> tuple[Buffer, Replay]:
+        """Record `compute` on `given`, which lies in `buffer` and has numbers that make sense."""
+        self._made[size] = buffer, self._record(compute, given), compute
+        if len(self._made) > self._most:
+            self._made.popitem(last=False)
+        return self._made[size][:2]
+
+    def _record(self, compute: Compute[Given], given: Given) -> Replay:
+        try:
+            return self._recorder.record(compute, given)
+        except RecordingFailed as error:
+            log.warning("%s are launched kernel by kernel from now on: %s", self._what, error)
+            self.failure, self._recorder = str(error), PlainRecorder()
+            return self._recorder.record(compute, given)
+
+
+class RecordedSteps:
+    """Decode steps, recorded by streams and blocks: at most `MOST_RECORDINGS` sizes."""
+
+    def __init__(self, recorder: Recorder, compute: Compute[Step], device: torch.device) -> None:
+        self._compute, self._device = compute, device
+        self._made: Recordings[tuple[int, int], StepBuffer] = Recordings(
+            recorder, "decode steps", MOST_RECORDINGS
+        )
+
+    @property
+    def failure(self) -> str | None:
+        """As of `Recordings`."""
+        return self._made.failure
 
     @property
     def sizes(self) -> list[tuple[int, int]]:
         """Streams and blocks of the recordings, the one used last at the end."""
-        return list(self._made)
+        return self._made.sizes
 
     def takes(self, step: HostStep) -> bool:
         return step.only_decodes and len(step.contexts) <= MOST_STREAMS
@@ -143,19 +208,73 @@ class RecordedSteps:
         if made is None:
             buffer = StepBuffer(padded, self._device)
             buffer.load(padded)  # recording computes it too, so its numbers have to make sense
-            made = buffer, self._record(buffer.step)
-            self._made[size] = made
-            if len(self._made) > MOST_RECORDINGS:
-                self._made.popitem(last=False)
-        self._made.move_to_end(size)
+            made = self._made.add(size, buffer, self._compute, buffer.step)
         buffer, replay = made
         buffer.load(padded)
         return replay()[: len(step.contexts)]
 
-    def _record(self, step: Step) -> Replay:
-        try:
-            return self._recorder.record(self._compute, step)
-        except RecordingFailed as error:
-            log.warning("decode steps are launched kernel by kernel from now on: %s", error)
-            self.failure, self._recorder = str(error), PlainRecorder()
-            return self._recorder.record(self._compute, step)
+
+class RecordedPasses:
+    """Passes of encoders (`engine.models.perception.passes.Passes`), recorded by what they are of
+    and the shapes that they are given: at most `MOST_PASSES`.
+
+    A picture's size comes once, or again and again from a camera: so a pass is recorded when its
+    size comes for the `RECORDED_FROM`-th time. Larger ones than `MOST_PASS_ROWS` are not, for their
+    kernels take longer than to start them. Several threads may use it.
+    """
+
+    def __init__(self, recorder: Recorder, most: int = MOST_PASSES) -> None:
+        self._made: Recordings[Hashable, Sequence[Tensor]] = Recordings(
+            recorder, "encoders' passes", most
+        )
+        self._came: OrderedDict[Hashable, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @property
+    def failure(self) -> str | None:
+        """As of `Recordings`."""
+        return self._made.failure
+
+    @property
+    def sizes(self) -> list[Hashable]:
+        """Of the recordings, the one used last at the end."""
+        return self._made.sizes
+
+    def __call__(
+        self,
+        of: Hashable,
+        compute: Callable[..., Tensor],
+        *given: Tensor,
+        rows: int,
+        often: bool = False,
+    ) -> Tensor:
+        """`compute` of `given`, in memory of its own. `of`: what else decides what is computed;
+        `rows`: how many the encoder's layers have; `often`: record it at once."""
+        if rows > MOST_PASS_ROWS:
+            return compute(*given)
+        size = of, *((tuple(part.shape), part.dtype) for part in given)
+        with self._lock:  # the memory that it reads, and its result, are the recording's
+            made = self._made.get(size)
+            if made is None:
+                if not often and not self._comes_again(size):
+                    return compute(*given)
+                fresh = [torch.empty_like(part) for part in given]
+                _copy(given, fresh)
+                made = self._made.add(size, fresh, lambda parts: compute(*parts), fresh)
+            buffers, replay = made
+            _copy(given, buffers)
+            return replay().clone()
+
+    def _comes_again(self, size: Hashable) -> bool:
+        if self.failure is not None:
+            return False
+        self._came[size] = self._came.get(size, 0) + 1
+        self._came.move_to_end(size)
+        if len(self._came) > MOST_COUNTED:
+            self._came.popitem(last=False)
+        return self._came[size] >= RECORDED_FROM
+
+
+def _copy(given: Sequence[Tensor], buffers: Sequence[Tensor]) -> None:
+    for part, buffer in zip(given, buffers, strict=True):
+        buffer.copy_(part)

@@ -29,6 +29,7 @@ from headstart.engine.models.perception.interface import (
 )
 from headstart.engine.models.perception.layouts import VideoLayout
 from headstart.engine.models.perception.llava_projector import LlavaProjector, layers_run
+from headstart.engine.models.perception.passes import Passes
 from headstart.engine.models.perception.pixels import Normalisation, resize
 from headstart.engine.models.perception.siglip import Siglip, SiglipSizes
 from headstart.engine.models.text import TextModel
@@ -106,6 +107,9 @@ class LlavaOnevision(TextModel):
 
     def unit_position(self, index: int, time_s: float) -> MediaPosition:
         return MediaPosition(MediaKind.VIDEO, index)
+
+    def use_passes(self, passes: Passes) -> None:
+        self.tower.passes = passes
 
     def open_frames(self) -> FrameState:
         return FrameState()

@@ -33,6 +33,7 @@ from headstart.engine.models.perception.interface import (
 )
 from headstart.engine.models.perception.layouts import RowLayout
 from headstart.engine.models.perception.llava_projector import LlavaProjector, layers_run
+from headstart.engine.models.perception.passes import Passes
 from headstart.engine.models.perception.pixels import CLIP_MEAN, CLIP_STD, Normalisation, resize
 from headstart.engine.models.perception.pixtral_tower import (
     ACTIVATIONS,
@@ -158,6 +159,9 @@ class Pixtral(TextModel):
         )
         self.spec = ModelSpec(FAMILY, self.spec.decoder, vision=seen)
         self.layout = RowLayout(*(rows or RowTokens()))
+
+    def use_passes(self, passes: Passes) -> None:
+        self.tower.passes = passes
 
     def open_frames(self) -> FrameState:
         return FrameState()

@@ -22,6 +22,7 @@ from headstart.engine.models.perception.interface import (
     TailPolicy,
 )
 from headstart.engine.models.perception.layouts import OmniLayout
+from headstart.engine.models.perception.passes import Passes
 from headstart.engine.models.perception.tmrope import Delimiters
 from headstart.engine.models.perception.vision_tower import (
     Generation,
@@ -121,6 +122,12 @@ class Qwen25Omni(Qwen2Vl):
         self.ids_per_second = config.number("position_id_per_seconds", 25)
         unit_ids = int(self.ids_per_second * config.number("seconds_per_chunk", 2))
         self.layout = OmniLayout(self.delimiters, unit_ids)
+
+    def use_passes(self, passes: Passes) -> None:
+        super().use_passes(passes)
+        self.audio_encoder.passes = passes
+        with torch.inference_mode():
+            self.audio_encoder.record()
 
     def unit_position(self, index: int, time_s: float) -> MediaPosition:
         return MediaPosition(MediaKind.VIDEO, int(time_s * self.ids_per_second))

@@ -16,6 +16,7 @@ from headstart.engine.models.decoder.choice import Build, in_torch
 from headstart.engine.models.perception.frames import FrameState, QwenVision, vision_spec
 from headstart.engine.models.perception.interface import ModelSpec, VideoFrame, VisionUnit
 from headstart.engine.models.perception.layouts import VideoLayout
+from headstart.engine.models.perception.passes import Passes
 from headstart.engine.models.perception.tmrope import Delimiters, TmRope
 from headstart.engine.models.perception.vision_tower import (
     Generation,
@@ -86,6 +87,9 @@ class Qwen2Vl(TextModel):
 
     def _tower(self, tensors: Tensors, vision: Config) -> VisionTower:
         return VisionTower(tensors, vision_sizes(vision), Generation.QWEN2_VL)
+
+    def use_passes(self, passes: Passes) -> None:
+        self.vision.tower.passes = passes
 
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)

@@ -24,6 +24,7 @@ from headstart.engine.models.perception.interface import (
     VisionUnit,
 )
 from headstart.engine.models.perception.layouts import TokenRuns
+from headstart.engine.models.perception.passes import Passes
 
 FAMILIES = ("qwen2", "llama", "mistral")
 
@@ -89,6 +90,9 @@ class TextModel:
 
     def embed_text(self, ids: Sequence[int]) -> Tensor:
         return self.decoder.embed(torch.tensor(list(ids), dtype=torch.int64))
+
+    def use_passes(self, passes: Passes) -> None:
+        """It has no encoders."""
 
     def _refuse(self, what: str) -> Never:
         raise UnsupportedInput(self.spec.family, what)

@@ -13,26 +13,33 @@ import numpy as np
 import torch
 
 from headstart.engine import api
-from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import ChosenRecognizer, load_best
+from headstart.engine.asr.chosen import ChosenRecognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import device_of, on_gpu_of, step_sampler_of
+from headstart.engine.device.choice import (
+    Choice,
+    device_of,
+    recognising_device,
+    step_sampler_of,
+)
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
-from headstart.engine.interfaces import ModelServices, SpeechRecognizer, Thinning, View
+from headstart.engine.interfaces import ModelServices, Thinning, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.header import Header
 from headstart.engine.process.load import LoadedModel, load_model
-from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
+from headstart.engine.process.recognizer import (
+    chosen_recognizer,
+    heard_together,
+    recognition_worker,
+)
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.unused_memory import give_back, trim_heap
 from headstart.engine.process.warm_up import record_steps
-from headstart.engine.process.worker_thread import WorkerThread
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
@@ -132,13 +139,14 @@ def assemble(
     began_s = time.monotonic()
     require_no_pooling(config)
     device = device_of(config)  # first: nothing is loaded in vain
+    hears_on = recognising_device(config, device)
     # The kernels have threads of their own; torch's would compete with them.
     native = "reference" not in (config.backend, default_backend())
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
     with ThreadPoolExecutor(2, "load") as pool:
         report("ears", 0, 0)
-        hearing = pool.submit(_recognizer, paths, config, clock)
+        hearing = pool.submit(_recognizer, paths, config, hears_on, clock)
         if paths.better_ears is not None:
             wait([hearing])  # it times them, which nothing may disturb
             hearing.result()
@@ -177,6 +185,7 @@ def assemble(
         ears_reason=chosen.reason,
         device=device.name,
         device_reason=device.reason,
+        ears_device=chosen.device,
     )
     return engine, info
 
@@ -200,12 +209,11 @@ def thinning_of(config: EngineConfig, runner: Runner) -> Thinning | None:
     return Thinning(config.kv_text_kept, runner.attention) if config.kv_text_kept < 1 else None
 
 
-def _recognizer(paths: ModelPaths, config: EngineConfig, clock: StartClock) -> ChosenRecognizer:
+def _recognizer(
+    paths: ModelPaths, config: EngineConfig, device: Choice, clock: StartClock
+) -> ChosenRecognizer:
     with clock.stage("recogniser"):
-        if paths.better_ears is None:
-            return ChosenRecognizer(packed_recognizer(paths.ears, config), paths.ears)
-        demand = Demand(config.ears_sessions, config.chunk_ms)
-        return load_best((*paths.better_ears, paths.ears), config.ears_language, demand)
+        return chosen_recognizer((*(paths.better_ears or ()), paths.ears), config, device)
 
 
 def _eyes(
@@ -255,21 +263,9 @@ def _parts(
         admission=admission,
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
-        heard_together=config.heard_together,
+        heard_together=heard_together(recognizer, config),
         recognition_worker=worker,
     )
-
-
-def recognition_worker(
-    recognizer: SpeechRecognizer, config: EngineConfig, decoder: object = None
-) -> WorkerThread | None:
-    """The recogniser's thread, if the settings want one; on "auto" if `decoder` is on a GPU. Not
-    for a recogniser whose results are embeddings: it puts them into its session's stream, which
-    belongs to the steps."""
-    on_gpu = on_gpu_of(decoder) is not None
-    beside = on_gpu if config.recognition == "auto" else config.recognition == "beside"
-    wanted = beside and isinstance(recognizer, WhisperRecognizer)
-    return WorkerThread("recogniser") if wanted else None
 
 
 def _warm_up(engine: Engine, recognizer: WhisperRecognizer, report: Report) -> None:

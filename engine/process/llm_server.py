@@ -15,8 +15,6 @@ import numpy as np
 import torch
 
 from headstart.engine import api
-from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import ChosenRecognizer, load_best
 from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
 from headstart.engine.backends.llm_server.errors import LlmContextShort
@@ -40,6 +38,7 @@ from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.config import EngineConfig, LlmServerConfig
 from headstart.engine.decoder.sampling import check_sampling
+from headstart.engine.device.choice import CPU, recognising_device
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ImageEncoder, ModelServices, SpeechRecognizer, View
@@ -49,9 +48,13 @@ from headstart.engine.kvcache.offload import HostMemory
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
 from headstart.engine.models.perception.captions import CaptionedRecognizer
-from headstart.engine.process.assemble import recognition_worker, require_no_pooling
-from headstart.engine.process.packed_ears import packed_recognizer
+from headstart.engine.process.assemble import require_no_pooling
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
+from headstart.engine.process.recognizer import (
+    chosen_recognizer,
+    heard_together,
+    recognition_worker,
+)
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import ConnectorSettings, FrameLabeller, FrameLabels
@@ -182,6 +185,7 @@ def assemble_llm_server(
     """Find out what the server can, load the rest, and run it once. `ears`: several Whispers if one
     is to be chosen. Raises `LlmServerError` or another `EngineError`."""
     began_s = time.monotonic()
+    hears_on = recognising_device(config, CPU)  # first: nothing is loaded in vain
     require_no_pooling(config)
     if config.kv_text_kept < 1:
         expected = "1: the K/V are the LLM server's"
@@ -202,7 +206,7 @@ def assemble_llm_server(
     for name, fact in capabilities.facts().items():
         log.info("LLM server, %s: %s", name.replace("_", " "), fact)
     report("ears", 0, 0)
-    chosen = _chosen_recognizer(ears, config)
+    chosen = chosen_recognizer(ears, config, hears_on)
     report("eyes", 0, 0)
     eyes = FrameLabeller.load(senses.eyes, senses.names, senses.faces)
     rendering = Rendering.of(words, capabilities, media)
@@ -222,6 +226,7 @@ def assemble_llm_server(
         frame=SEEN_PICTURE if capabilities.sees else frame_size(reader),
         load_s=time.monotonic() - began_s,
         ears=chosen.directory.name,
+        ears_device=chosen.device,
         ears_reason=chosen.reason,
         llm_server=capabilities.facts(),
     )
@@ -329,13 +334,6 @@ def parts_of(
         admission=admission,
         new_stream=new_stream,
         clock=clock,
-        heard_together=config.heard_together,
+        heard_together=heard_together(services.recognizer, config),
         recognition_worker=recognition_worker(services.recognizer, config),
     )
-
-
-def _chosen_recognizer(directories: Sequence[Path], config: EngineConfig) -> ChosenRecognizer:
-    if len(directories) == 1:
-        return ChosenRecognizer(packed_recognizer(directories[0], config), directories[0])
-    demand = Demand(config.ears_sessions, config.chunk_ms)
-    return load_best(directories, config.ears_language, demand)

@@ -16,13 +16,17 @@ import torch
 
 from headstart.engine import api
 from headstart.engine.api.keys import BadKeys
-from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import ChosenRecognizer, load_best
 from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.projection import calibrate, int8_projections
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import device_of, place_of, step_sampler_of
+from headstart.engine.device.choice import (
+    CPU,
+    device_of,
+    place_of,
+    recognising_device,
+    step_sampler_of,
+)
 from headstart.engine.encoders.client import EncoderClient
 from headstart.engine.encoders.elsewhere import VisionElsewhere
 from headstart.engine.encoders.messages import identity_of
@@ -45,9 +49,13 @@ from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRe
 from headstart.engine.models.placed import placed
 from headstart.engine.models.pooled import pooled, pooled_frame
 from headstart.engine.models.source import ModelSource, loading_of, vision_settings
-from headstart.engine.process.assemble import recognition_worker, thinning_of
+from headstart.engine.process.assemble import thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
-from headstart.engine.process.packed_ears import packed_recognizer
+from headstart.engine.process.recognizer import (
+    chosen_recognizer,
+    heard_together,
+    recognition_worker,
+)
 from headstart.engine.process.stills import still_encoder
 from headstart.engine.process.warm_up import record_steps, warm_up
 from headstart.engine.scheduling.admission import admission_over
@@ -85,6 +93,7 @@ def assemble_source(
     """
     began_s = time.monotonic()
     device, place = device_of(config), place_of(config)
+    hears_on = recognising_device(config, device) if transcriber else CPU
     torch.set_num_threads(config.threads)
     set_threads(config.threads)
     report("tokenizer", 0, 0)  # first: it is small and may be wrong
@@ -112,7 +121,7 @@ def assemble_source(
     chosen = None
     if transcriber:
         report("transcriber", 0, 0)
-        chosen = _transcriber(transcriber, config)
+        chosen = chosen_recognizer(transcriber, config, hears_on)
         recognizer = _with_words(own, model, chosen.recognizer)
     eyes = ModelImageEncoder(model, stills), still_encoder(stills, config, detectors)
     parts = _parts(model, recognizer, eyes, client, config, (cache, pool), words, context_tokens)
@@ -135,6 +144,7 @@ def assemble_source(
         ears_reason=chosen.reason if chosen else "",
         device=device.name,
         device_reason=device.reason,
+        ears_device=chosen.device if chosen else "",
     )
     return engine, info
 
@@ -207,13 +217,6 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _transcriber(directories: Sequence[Path], config: EngineConfig) -> ChosenRecognizer:
-    if len(directories) == 1:
-        return ChosenRecognizer(packed_recognizer(directories[0], config), directories[0])
-    demand = Demand(config.ears_sessions, config.chunk_ms)
-    return load_best(directories, config.ears_language, demand)
-
-
 def _with_words(
     recognizer: ModelRecognizer, model: StreamModel, words: SpeechRecognizer
 ) -> SpeechRecognizer:
@@ -272,7 +275,7 @@ def _parts(
             name, pool, vocab_size, context_tokens, model.new_positions(), reach
         ),
         clock=time.monotonic_ns,
-        heard_together=config.heard_together,
+        heard_together=heard_together(recognizer, config),
         recognition_worker=worker,
     )
 

@@ -136,7 +136,7 @@ def _model_argv(settings: Settings) -> list[str]:
     """Which model, and how it is run."""
     argv = ["--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
-    argv += ["--device", settings.device]
+    argv += ["--device", settings.device, "--ears-device", settings.ears_device]
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
     argv += ["--reading", settings.reading, "--frame-pooling", settings.frame_pooling]
     argv += ["--still-detail", settings.still_detail]

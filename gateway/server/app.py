@@ -436,6 +436,7 @@ class Gateway:
                 "device_reason": (model.device_reason or None) if model else None,
                 "ears": (model.ears or None) if model else None,
                 "ears_reason": (model.ears_reason or None) if model else None,
+                "ears_device": (model.ears_device or None) if model else None,
                 "llm_server": (model.llm_server or None) if model else None,
             },
             "voice": self._voice_body(),

@@ -222,6 +222,8 @@ class Announcer(LinkObserver):
     def _say_ready(self, model: api.ModelInfo) -> None:
         device = f"  decoder on {model.device}: {model.device_reason}\n" if model.device else ""
         ears = f"  ears {model.ears}: {model.ears_reason}\n" if model.ears_reason else ""
+        if model.ears_device not in ("", "cpu"):
+            ears += f"  ears on {model.ears_device}\n"
         server = "".join(
             f"  LLM server, {name.replace('_', ' ')}: {fact}\n"
             for name, fact in model.llm_server.items()

@@ -7,6 +7,7 @@ value matrices are one. Here the modules are filled, and checked on the way.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -44,13 +45,15 @@ _CT2_FILE = "model.bin"
 class Checkpoint:
     """A loaded model. Unless exact, its matrices and vocabulary are int8 (`packed`), and then, with
     our kernels, what is computed for one sound depends neither on what else is in its batch nor on
-    the processor (kernels/whisper_layers/README.md)."""
+    the processor (kernels/whisper_layers/README.md). Within `working()` its parts may be used:
+    where they are on a GPU it selects that, and a stream."""
 
     settings: WhisperSettings
     extras: Extras
     encoder: WhisperEncoder
     decoder: WhisperDecoder
     prepared: Prepared = field(default_factory=MadeAnew)
+    working: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 def load_checkpoint(
@@ -64,9 +67,9 @@ def load_checkpoint(
             raise BadWeights(directory, "Whisper directory", required, "no such file")
     config = read_json(directory / "config.json")
     if (directory / _CT2_FILE).is_file():
-        return _build(ct2_source(directory / _CT2_FILE, config), exact, made)
+        return build(ct2_source(directory / _CT2_FILE, config), exact, made)
     if is_hugging_face(directory):
-        return _build(hugging_face_source(directory, config), exact, made)
+        return build(hugging_face_source(directory, config), exact, made)
     others = sorted(path.name for path in directory.glob("*.bin"))  # older formats of the same
     raise BadWeights(
         directory,
@@ -76,8 +79,9 @@ def load_checkpoint(
     )
 
 
-def _build(source: WhisperSource, exact: bool, prepared: Prepared) -> Checkpoint:
-    """Fill our modules."""
+def build(source: WhisperSource, exact: bool, prepared: Prepared) -> Checkpoint:
+    """A model of a checkpoint's tensors; `exact`, `prepared`: as of `load_checkpoint`. Raises
+    `BadWeights`."""
     path, settings = source.path, source.settings
     _check_sizes(path, settings)
 

@@ -1,156 +1,23 @@
-"""Whisper's text decoder: tokens in, hidden rows out, with two caches.
-
-`CrossCache` holds the keys and values of one encoded sound, made once per encoding. `TextCache`
-holds those of the tokens run so far and can be cut back to any length, so a guess of several tokens
-is checked in one pass and only its right beginning kept.
+"""Whisper's text decoder: tokens in, hidden rows out, with two caches of keys and values: of the
+sound, made once per encoding, and of the tokens run so far (`caches`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from headstart.engine.asr.whisper.encoder import Mlp, SelfAttention, join_heads, split_heads
+from headstart.engine.asr.whisper import torch_layers
+from headstart.engine.asr.whisper.caches import CrossCache, Text, TextCache
+from headstart.engine.asr.whisper.encoder import split_heads
+from headstart.engine.asr.whisper.modules import DecoderLayer
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.engine.asr.whisper.vocabulary import Vocabulary
 from headstart.kernels import whisper_layers as kernel
 from headstart.kernels.layer_norm import layer_norm
 from headstart.kernels.whisper_layers import WhisperLayers
-
-
-@dataclass(frozen=True)
-class CrossCache:
-    """Keys and values of the sound: each [layers, heads, T_audio, d]."""
-
-    keys: Tensor
-    values: Tensor
-
-    @property
-    def positions(self) -> int:
-        return self.keys.shape[2]
-
-    def first(self, positions: int) -> CrossCache:
-        """A copy of the first `positions`, which lets go of the others' memory."""
-        return CrossCache(
-            self.keys[:, :, :positions].clone(), self.values[:, :, :positions].clone()
-        )
-
-
-class TextCache:
-    """Keys and values of the tokens run so far, [layers, heads, capacity, d], `length` in use."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        shape = (
-            settings.decoder_layers,
-            settings.heads,
-            settings.text_positions,
-            settings.head_width,
-        )
-        self.keys = torch.empty(shape)
-        self.values = torch.empty(shape)
-        self.length = 0
-
-    @property
-    def capacity(self) -> int:
-        return self.keys.shape[2]
-
-    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Write [heads, n, d] behind `length`; return all keys and values of that layer."""
-        end = self.length + keys.shape[1]
-        self.keys[layer, :, self.length : end] = keys
-        self.values[layer, :, self.length : end] = values
-        return self.keys[layer, :, :end], self.values[layer, :, :end]
-
-    def copy(self) -> TextCache:
-        """Another one with the same content."""
-        made = TextCache.__new__(TextCache)
-        made.keys, made.values, made.length = self.keys.clone(), self.values.clone(), self.length
-        return made
-
-    def cut(self, length: int) -> None:
-        """Forget all tokens from `length` on."""
-        assert 0 <= length <= self.length, (length, self.length)
-        self.length = length
-
-
-@dataclass
-class Text:
-    """Tokens [n] of one text in a batch, to be run behind those in its cache.
-
-    `seen`: of each watched (layer, head), the attention [n, T_audio] to the sound.
-    """
-
-    tokens: Tensor
-    cache: TextCache
-    sound: CrossCache
-    watched: tuple[tuple[int, int], ...] = ()
-    seen: dict[tuple[int, int], Tensor] = field(default_factory=dict)
-
-    @property
-    def attention(self) -> Tensor:
-        """[len(watched), n, T_audio]."""
-        if not self.watched:
-            return torch.empty(0, len(self.tokens), self.sound.positions)
-        return torch.stack([self.seen[pair] for pair in self.watched])
-
-
-class CrossAttention(nn.Module):
-    """Text attends to the sound."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.heads = settings.heads
-        self.q = nn.Linear(settings.width, settings.width)
-        self.kv = nn.Linear(settings.width, 2 * settings.width)
-        self.out = nn.Linear(settings.width, settings.width)
-
-
-class DecoderLayer(nn.Module):
-    """Pre-norm self-attention, cross-attention and MLP."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.self_norm = nn.LayerNorm(settings.width)
-        self.self_attention = SelfAttention(settings)
-        self.cross_norm = nn.LayerNorm(settings.width)
-        self.cross_attention = CrossAttention(settings)
-        self.mlp_norm = nn.LayerNorm(settings.width)
-        self.mlp = Mlp(settings)
-
-    def forward(self, x: Tensor, texts: Sequence[Text], layer: int) -> Tensor:
-        """Rows of several texts [sum of n, D]; writes their caches and what is watched."""
-        counts = [len(text.tokens) for text in texts]
-        parts = self.self_attention.qkv(self.self_norm(x)).split(counts)
-        mixed = [self._among_words(t, p, layer) for t, p in zip(texts, parts, strict=True)]
-        x = x + self.self_attention.out(torch.cat(mixed))
-        parts = self.cross_attention.q(self.cross_norm(x)).split(counts)
-        mixed = [self._to_the_sound(t, p, layer) for t, p in zip(texts, parts, strict=True)]
-        x = x + self.cross_attention.out(torch.cat(mixed))
-        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
-
-    def _among_words(self, text: Text, qkv: Tensor, layer: int) -> Tensor:
-        heads = self.self_attention.heads
-        q, k, v = (split_heads(part, heads) for part in qkv.chunk(3, dim=-1))
-        keys, values = text.cache.append(layer, k, v)
-        mask = None
-        if len(qkv) > 1:  # row i sees everything before it and itself
-            mask = torch.ones(len(qkv), keys.shape[1], dtype=torch.bool).tril(text.cache.length)
-        mixed = F.scaled_dot_product_attention(q[None], keys[None], values[None], attn_mask=mask)
-        return join_heads(mixed[0])
-
-    def _to_the_sound(self, text: Text, q: Tensor, layer: int) -> Tensor:
-        queries = split_heads(q, self.cross_attention.heads)
-        keys, values = text.sound.keys[layer], text.sound.values[layer]
-        for at, head in text.watched:
-            if at == layer:
-                scores = queries[head] @ keys[head].T / queries.shape[-1] ** 0.5
-                text.seen[at, head] = scores.softmax(dim=-1)
-        mixed = F.scaled_dot_product_attention(queries[None], keys[None], values[None])
-        return join_heads(mixed[0])
 
 
 class WhisperDecoder(nn.Module):
@@ -167,6 +34,10 @@ class WhisperDecoder(nn.Module):
         self.stack = tuple(stack)
         self.norm = nn.LayerNorm(settings.width)
         self.packed: WhisperLayers | None = None  # the layers as one native call
+
+    def text_cache(self) -> TextCache:
+        """For a text that has not begun."""
+        return TextCache(self.settings)
 
     def listen(self, audio: Tensor, known: CrossCache | None = None) -> CrossCache:
         """Keys and values of an encoded sound [T_audio, D], behind those `known`."""
@@ -185,7 +56,7 @@ class WhisperDecoder(nn.Module):
                 cache.keys[:, :, :at] = old.keys
                 cache.values[:, :, :at] = old.values
         for i, layer in enumerate(self.stack):
-            parts = torch.split(layer.cross_attention.kv(rows), counts)
+            parts = torch.split(torch_layers.product(layer.cross_attention.kv, rows), counts)
             for part, cache, at in zip(parts, caches, starts, strict=True):
                 k, v = (split_heads(half, heads) for half in part.chunk(2, dim=-1))
                 cache.keys[i, :, at:] = k
@@ -225,17 +96,23 @@ class WhisperDecoder(nn.Module):
         counts = [len(text.tokens) for text in texts]
         places = torch.cat([torch.arange(at, at + n) for at, n in zip(starts, counts, strict=True)])
         tokens = torch.cat([text.tokens for text in texts])
-        x = self.vocabulary.embed(tokens) + self.positions[places]
+        placed = torch_layers.onto(torch.stack((tokens, places)), self.positions.device)
+        x = self.vocabulary.embed(placed[0]) + self.positions[placed[1]]
         x = self._run(x, texts) if self.packed is None else self._run_packed(x, texts)
         for text in texts:
             text.cache.length += len(text.tokens)
-        normed = layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
-        return list(torch.split(normed, counts))
+        return list(torch.split(self._normed(x), counts))
+
+    def _normed(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
 
     def _run(self, x: Tensor, texts: Sequence[Text]) -> Tensor:
-        for i, layer in enumerate(self.stack):
-            x = layer(x, texts, i)
-        return x
+        rows = torch.split(x, [len(text.tokens) for text in texts])
+        heard = self._heard([text.sound for text in texts])
+        return torch.cat(torch_layers.read(self.stack, rows, texts, heard))
+
+    def _heard(self, sounds: Sequence[CrossCache]) -> torch_layers.HeardTogether:
+        return torch_layers.HeardTogether.of(sounds)
 
     def _run_packed(self, x: Tensor, texts: Sequence[Text]) -> Tensor:
         assert self.packed is not None

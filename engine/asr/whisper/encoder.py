@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headstart.engine.asr.whisper import torch_layers
+from headstart.engine.asr.whisper.caches import EncodedSound, Frozen
+from headstart.engine.asr.whisper.modules import EncoderLayer
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.kernels import conv1d
 from headstart.kernels import whisper_layers as kernel
@@ -22,141 +24,6 @@ from headstart.kernels.layer_norm import layer_norm
 from headstart.kernels.whisper_layers import WhisperLayers
 
 POSITIONS_PER_SECOND = 50
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence to itself; queries, keys, values in one matrix."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.heads = settings.heads
-        self.qkv = nn.Linear(settings.width, 3 * settings.width)
-        self.out = nn.Linear(settings.width, settings.width)
-
-
-class Mlp(nn.Module):
-    """Width to `ffn` and back, GELU between."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.up = nn.Linear(settings.width, settings.ffn)
-        self.down = nn.Linear(settings.ffn, settings.width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.down(F.gelu(self.up(x)))  # type: ignore[no-any-return]
-
-
-class EncoderLayer(nn.Module):
-    """Pre-norm attention and MLP, each added to its input."""
-
-    def __init__(self, settings: WhisperSettings) -> None:
-        super().__init__()
-        self.attention_norm = nn.LayerNorm(settings.width)
-        self.attention = SelfAttention(settings)
-        self.mlp_norm = nn.LayerNorm(settings.width)
-        self.mlp = Mlp(settings)
-
-    def forward(self, x: Tensor, sounds: Sequence[_Part]) -> Tensor:
-        """Rows of several sounds [sum of T, D]; each attends to its own and to what is frozen."""
-        parts = self.attention.qkv(self.attention_norm(x)).split([s.count for s in sounds])
-        mixed = [self._attend(part, sound) for part, sound in zip(parts, sounds, strict=True)]
-        x = x + self.attention.out(torch.cat(mixed))
-        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
-
-    def _attend(self, qkv: Tensor, sound: _Part) -> Tensor:
-        q, k, v = (split_heads(part, self.attention.heads) for part in qkv.chunk(3, dim=-1))
-        k, v = sound.whole(k, v)
-        return join_heads(F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
-
-
-@dataclass
-class Frozen:
-    """What is kept of the positions of one sound whose encoding will not change any more.
-
-    `keys` and `values`: [encoder layers, heads, positions, d]. `positions` of them.
-    """
-
-    positions: int = 0
-    keys: Tensor = field(default_factory=lambda: torch.empty(0))
-    values: Tensor = field(default_factory=lambda: torch.empty(0))
-
-
-@dataclass
-class _Part:
-    """One sound's rows in a batch: `count` new ones behind the first `known` of `room`, of which
-    the first `far` are none of its own; layer by layer it takes down the keys and values of those
-    that shall be `keep` in all."""
-
-    room: Frozen
-    known: int
-    far: int
-    count: int
-    keep: int
-    layer: int = 0
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
-
-    def whole(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if self.known:
-            k = torch.cat((self.room.keys[self.layer, :, : self.known], k), dim=1)
-            v = torch.cat((self.room.values[self.layer, :, : self.known], v), dim=1)
-        self.layer += 1
-        if self.keep:
-            self.keys.append(k[:, self.far : self.far + self.keep])
-            self.values.append(v[:, self.far : self.far + self.keep])
-        return k, v
-
-    def kept(self) -> Frozen:
-        if not self.keep:
-            return Frozen()
-        return Frozen(self.keep, torch.stack(self.keys), torch.stack(self.values))
-
-
-@dataclass(frozen=True)
-class EncodedSound:
-    """One window to encode: `features` [mels, T] of all of it, of which the positions in `frozen`
-    are not encoded again, and `keep`, at least as many, shall be frozen afterwards. `beyond`:
-    positions that follow on the window and are known already."""
-
-    features: Tensor
-    frozen: Frozen = field(default_factory=Frozen)
-    keep: int = 0
-    beyond: Frozen | None = None
-
-    def room(self, shape: tuple[int, int, int]) -> Frozen:
-        """What its new positions attend to besides themselves, in which order does not matter: what
-        lies beyond, then what is frozen, then room for what shall be. `shape`: layers, heads, d."""
-        parts = [part for part in (self.beyond, self.frozen) if part is not None and part.positions]
-        positions = self.far + self.keep
-        if len(parts) == 1 and parts[0].positions == positions:
-            return parts[0]
-        layers, heads, width = shape
-        made = (torch.empty(layers, heads, positions, width) for _ in range(2))
-        room = Frozen(positions, *made)
-        at = 0
-        for part in parts:
-            end = at + part.positions
-            room.keys[:, :, at:end] = part.keys
-            room.values[:, :, at:end] = part.values
-            at = end
-        return room
-
-    def kept(self, room: Frozen) -> Frozen:
-        """What is frozen now, out of that room; without the memory of what lies beyond."""
-        if not self.far:
-            return room
-        own = slice(self.far, self.far + self.keep)
-        return Frozen(self.keep, room.keys[:, :, own].clone(), room.values[:, :, own].clone())
-
-    @property
-    def far(self) -> int:
-        """How many positions lie beyond."""
-        return 0 if self.beyond is None else self.beyond.positions
-
-    @property
-    def known(self) -> int:
-        """How many positions are attended to and not encoded."""
-        return self.far + self.frozen.positions
 
 
 class WhisperEncoder(nn.Module):
@@ -189,23 +56,17 @@ class WhisperEncoder(nn.Module):
 
         Rows of all sounds go through the layers together. Raises ValueError beyond 30 s.
         """
-        rows = [self._front(sound) for sound in sounds]
+        rows = self._fronts(sounds)
         x, kept = self._run(rows, sounds) if self.packed is None else self._run_packed(rows, sounds)
-        normed = layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
-        outs = torch.split(normed, [len(part) for part in rows])
+        outs = torch.split(self._normed(x), [len(part) for part in rows])
         return list(zip(outs, kept, strict=True))
 
     def _run(
         self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
     ) -> tuple[Tensor, list[Frozen]]:
-        batch = [
-            _Part(sound.room(self._shape), sound.known, sound.far, len(x), sound.keep)
-            for sound, x in zip(sounds, rows, strict=True)
-        ]
-        x = torch.cat(list(rows))
-        for layer in self.stack:
-            x = layer(x, batch)
-        return x, [part.kept() for part in batch]
+        outs, new = torch_layers.encode(self.stack, rows, sounds)
+        frozen = [sound.behind(part) for sound, part in zip(sounds, new, strict=True)]
+        return torch.cat(outs), frozen
 
     def _run_packed(
         self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
@@ -239,8 +100,14 @@ class WhisperEncoder(nn.Module):
         assert second.bias is not None
         return conv1d.pack(first.weight, first.bias), conv1d.pack(second.weight, second.bias)
 
+    def _normed(self, x: Tensor) -> Tensor:
+        return layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
+
+    def _fronts(self, sounds: Sequence[EncodedSound]) -> list[Tensor]:
+        """The convolutions over what is not frozen, [n, D] of each with positions added."""
+        return [self._front(sound) for sound in sounds]
+
     def _front(self, sound: EncodedSound) -> Tensor:
-        """The convolutions over what is not frozen, [n, D] with positions added."""
         first = sound.frozen.positions
         # A position sees two frames to either side. Before the first there is nothing: zeros, and
         # zeros again where the second convolution looks before the first one's beginning.
@@ -249,19 +116,18 @@ class WhisperEncoder(nn.Module):
         first_conv, second_conv = self._convolutions
         x = conv1d.conv1d_gelu(F.pad(frames, (0, 0, int(at_start), 1)), first_conv)
         x = conv1d.conv1d_gelu(F.pad(x, (0, 0, int(at_start), 1)), second_conv, stride=2)
-        end = first + len(x)
+        return x + self.positions[self._places(first, len(x))]
+
+    def _places(self, first: int, count: int) -> slice:
+        """Of so many positions. Raises ValueError beyond 30 s."""
+        end = first + count
         if end > self.settings.audio_positions:
             raise ValueError(
                 f"expected at most {self.settings.audio_positions} audio positions, got {end}"
             )
-        return x + self.positions[first:end]
+        return slice(first, end)
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """[T, D] to [heads, T, d]."""
     return x.view(len(x), heads, -1).transpose(0, 1)
-
-
-def join_heads(x: Tensor) -> Tensor:
-    """[heads, T, d] to [T, D]."""
-    return x.transpose(0, 1).reshape(x.shape[1], -1)

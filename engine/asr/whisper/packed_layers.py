@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from headstart.engine.asr.whisper.decoder import DecoderLayer
-from headstart.engine.asr.whisper.encoder import EncoderLayer
+from headstart.engine.asr.whisper.modules import DecoderLayer, EncoderLayer
 from headstart.engine.asr.whisper.packed import PackedLinear
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.kernels.whisper_layers import (

@@ -18,6 +18,7 @@ from headstart.engine.decoder.layers import LayerNorm, attend, compute_dtype, on
 from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.interface import AudioOut, AudioSpec, TailPolicy
+from headstart.engine.models.perception.passes import Passes, launched
 from headstart.engine.models.perception.sound import SoundState, Spectrogram
 
 EPS = 1e-5
@@ -58,12 +59,17 @@ class _Layer:
     up: Projection
     down: Projection
 
-    def __call__(self, x: Tensor, heads: int) -> Tensor:
-        """[windows, T, width] -> the same; each window attends to itself."""
-        return self.following(x, heads, None)[0]
+    def __call__(self, x: Tensor, heads: int, seen: Tensor | None = None) -> Tensor:
+        """[windows, T, width] -> the same; each window attends to itself, or, of itself, to what is
+        `seen`, bool [1, T]."""
+        return self.following(x, heads, None, seen)[0]
 
     def following(
-        self, x: Tensor, heads: int, before: tuple[Tensor, Tensor] | None
+        self,
+        x: Tensor,
+        heads: int,
+        before: tuple[Tensor, Tensor] | None,
+        seen: Tensor | None = None,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """x [n, T, width], attending to itself and to keys and values `before`; returns the result
         and `before` with its own keys and values appended."""
@@ -71,7 +77,7 @@ class _Layer:
         q, k, v = (torch.unflatten(p(normed), -1, (heads, -1)) for p in (self.q, self.k, self.v))
         if before is not None:
             k, v = torch.cat((before[0], k), dim=1), torch.cat((before[1], v), dim=1)
-        x = x + self.out(attend(q, k, v))
+        x = x + self.out(attend(q, k, v, seen))
         return x + self.down(F.gelu(self.up(self.ffn_norm(x)))), (k, v)
 
 
@@ -94,10 +100,12 @@ class WhisperStem:
         """Where features are. Spectrograms come from the host."""
         return self._conv1[0].device
 
-    def convolve(self, mel: Tensor) -> Tensor:
-        """Features [n, mels, T] -> [n, (T - 1) // 2 + 1, width], zero-padded on both sides."""
-        mel = onto(mel.to(self.dtype), self.device)
+    def convolve(self, mel: Tensor, seen: Tensor | None = None) -> Tensor:
+        """Features [n, mels, T] -> [n, (T - 1) // 2 + 1, width], zero-padded on both sides. `seen`
+        bool [T]: which of them there are; the others are zeros."""
         x = F.gelu(F.conv1d(mel, *self._conv1, padding=1))
+        if seen is not None:
+            x = x * seen  # zeros here too, not the convolution's response to them
         x = F.gelu(F.conv1d(x, *self._conv2, stride=2, padding=1))
         return x.transpose(1, 2)
 
@@ -177,6 +185,7 @@ class AudioTower:
             tensors.take("proj.weight", sizes.output, sizes.width),
             tensors.take("proj.bias", sizes.output),
         )
+        self.passes: Passes = launched
 
     def open(self, tail: TailPolicy) -> AudioState:
         return AudioState(self._spectrogram.open(), tail)
@@ -214,14 +223,46 @@ class AudioTower:
 
     def encode_windows(self, mel: Tensor) -> Tensor:
         """Windows of equal length [n, mels, T <= window] -> [n * tokens, width]."""
-        if tokens_of(mel.shape[2]) == 0:
+        count, frames = len(mel), mel.shape[2]
+        tokens = tokens_of(frames)
+        if tokens == 0:
             return self._empty()
-        x = self._stem.convolve(mel)
+        mel = onto(mel.to(self._stem.dtype), self._stem.device)
+        if self.passes is launched:
+            return self._layers(mel).flatten(0, 1)
+        # Few sizes, so that all are recorded: quarters of a window, and one, two, four of them.
+        wide, many = self._filled_to(frames), 1 << (count - 1).bit_length()
+        mel = F.pad(mel, (0, wide - frames, 0, 0, 0, many - count))
+        heard = torch.full((1,), frames, device=mel.device)
+        rows = many * wide // 2
+        out = self.passes("audio", self._layers, mel, heard, rows=rows, often=True)
+        return out[:count, :tokens].flatten(0, 1)
+
+    def record(self) -> None:
+        """Have passes over one window recorded, of every length."""
+        window = 2 * self.sizes.half_window
+        for frames in sorted({self._filled_to(n) for n in range(1, window + 1)}):
+            self.encode_windows(torch.zeros(1, self.sizes.mels, frames))
+
+    def _filled_to(self, frames: int) -> int:
+        """Frames that so many are filled up to: quarters of a window, and even."""
+        window = 2 * self.sizes.half_window
+        step = max(window // 8 * 2, 2)
+        return min(-(-frames // step) * step, window)
+
+    def _layers(self, mel: Tensor, heard: Tensor | None = None) -> Tensor:
+        """[n, mels, T] -> [n, tokens of T, width]. `heard` int64 [1]: frames of T that there are;
+        the others are zeros, and nothing attends to them. None: all."""
+        seen = None
+        if heard is not None:
+            seen = torch.arange(mel.shape[2], device=mel.device) < heard
+        x = self._stem.convolve(mel, seen)
         x = x + self._positions[: x.shape[1]].to(x.dtype)
+        keys = None if seen is None else seen[::2][None]
         for layer in self._stem.layers:
-            x = layer(x, self.sizes.heads)
+            x = layer(x, self.sizes.heads, keys)
         even = x.shape[1] // 2 * 2
-        return torch.unflatten(x[:, :even], 1, (-1, 2)).mean(dim=2).flatten(0, 1)
+        return torch.unflatten(x[:, :even], 1, (-1, 2)).mean(dim=2)
 
     def project(self, features: Tensor) -> Tensor:
         """[n, width] -> [n, output]."""

@@ -24,6 +24,7 @@ from headstart.engine.chat.render import Modality
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.decoder.decoder import Forward
 from headstart.engine.kvcache.positions import MediaPosition, PositionRule
+from headstart.engine.models.perception.passes import Passes
 
 
 class TailPolicy(StrEnum):
@@ -216,4 +217,8 @@ class StreamModel(Protocol):
 
     def embed_text(self, ids: Sequence[int]) -> Tensor:
         """Embeddings [n, hidden] of text tokens."""
+        ...
+
+    def use_passes(self, passes: Passes) -> None:
+        """Have the passes of its encoders started by `passes`."""
         ...

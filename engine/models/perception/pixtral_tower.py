@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from headstart.engine.decoder.layers import RmsNorm, attend, compute_dtype, onto, rotate
 from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.engine.models.perception.passes import Passes, launched
 
 EPS = 1e-5
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"silu": F.silu, "gelu": F.gelu}
@@ -60,15 +61,21 @@ class PixtralTower:
         self._norm = RmsNorm(tensors.take("ln_pre.weight", sizes.width), EPS)
         self._activation = ACTIVATIONS[sizes.activation]
         self._layers = [_layer(tensors, f"transformer.layers.{i}.", sizes) for i in range(layers)]
+        self.passes: Passes = launched
 
     def encode(self, pixels: Tensor) -> Tensor:
         """One picture [3, height, width], whole patches -> [rows * columns, width]."""
-        patch_px, heads = self.sizes.patch_px, self.sizes.heads
+        patch_px = self.sizes.patch_px
         rows, columns = (side // patch_px for side in pixels.shape[1:])
         cells = pixels.reshape(3, rows, patch_px, columns, patch_px)
         values = onto(cells.permute(1, 3, 0, 2, 4).reshape(rows * columns, -1), self._device)
+        angles = self._angles(rows, columns)
+        cos, sin = (onto(angle.to(self._dtype), self._device) for angle in angles)
+        return self.passes("pixtral", self._encoded, values, cos, sin, rows=len(values))
+
+    def _encoded(self, values: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        heads = self.sizes.heads
         x = self._norm(self._patch(values).to(self._dtype))
-        cos, sin = (onto(angle.to(x.dtype), x.device) for angle in self._angles(rows, columns))
         for layer in self._layers:
             normed = layer.norm1(x)
             q, k, v = (

@@ -12,6 +12,7 @@ from headstart.engine.decoder.layers import LayerNorm, attend, compute_dtype, on
 from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.audio_tower import layer_norm
+from headstart.engine.models.perception.passes import Passes, launched
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,7 @@ class Siglip:
         positions = (sizes.side**2, sizes.width)
         self._positions = tensors.take("embeddings.position_embedding.weight", *positions)
         self._layers = [_layer(tensors, f"encoder.layers.{i}.", sizes) for i in range(layers)]
+        self.passes: Passes = launched
 
     def encode(self, pixels: Tensor) -> Tensor:
         """[n, 3, image_px, image_px] -> [n, side ** 2, width]."""
@@ -63,7 +65,11 @@ class Siglip:
         pixels = pixels[..., : side * patch_px, : side * patch_px]
         cells = pixels.reshape(len(pixels), 3, side, patch_px, side, patch_px)
         values = cells.permute(0, 2, 4, 1, 3, 5).reshape(len(pixels), side**2, -1)
-        x = self._patch(onto(values, self._device)).to(self._dtype)
+        given = onto(values, self._device)
+        return self.passes("siglip", self._encoded, given, rows=len(pixels) * side**2)
+
+    def _encoded(self, values: Tensor) -> Tensor:
+        x = self._patch(values).to(self._dtype)
         x = x + self._positions.to(x.dtype)
         for layer in self._layers:
             normed = layer.norm1(x)

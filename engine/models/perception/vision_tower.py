@@ -27,6 +27,7 @@ from headstart.engine.decoder.layers import (
 from headstart.engine.decoder.projection import Projection, projection
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.audio_tower import layer_norm
+from headstart.engine.models.perception.passes import Passes, launched
 
 ROPE_BASE = 10_000.0
 EPS = 1e-6
@@ -119,17 +120,26 @@ class VisionTower:
             _linear(tensors, "merger.mlp.0", merged, merged),
             _linear(tensors, "merger.mlp.2", sizes.output, merged),
         )
+        self.passes: Passes = launched
 
     def encode(self, patches: Tensor, rows: int, columns: int) -> Tensor:
         """Patches [units * 4 * rows * columns, values] of one grid, patches of a cell contiguous ->
         [units * rows * columns, 4 * width]. `rows` and `columns` count merged patches."""
+        units = len(patches) // (rows * columns * self.sizes.merge**2)
+        grid = self._grid(rows, columns, units)
+        return self.passes(
+            ("vision", rows, columns),
+            lambda values: self._layers(values, grid, units),
+            onto(patches, self._device),
+            rows=len(patches),
+        )
+
+    def _layers(self, patches: Tensor, grid: _Grid, units: int) -> Tensor:
         sizes = self.sizes
         cell = sizes.merge**2
-        units = len(patches) // (rows * columns * cell)
-        grid = self._grid(rows, columns, units)
-        x = self._patch(onto(patches, self._device)).to(self._dtype)
+        x = self._patch(patches).to(self._dtype)
         x = torch.unflatten(x, 0, (-1, cell))[grid.order].flatten(0, 1)
-        whole = [rows * columns * cell] * units
+        whole = [len(patches) // units] * units
         for i, block in enumerate(self._blocks):
             seen = whole if not sizes.window_px or i in sizes.whole else grid.lengths
             x = x + self._attend(block, x, grid.cos, grid.sin, seen)

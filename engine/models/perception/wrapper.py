@@ -19,6 +19,7 @@ from headstart.engine.models.perception.interface import (
     VideoFrame,
     VisionUnit,
 )
+from headstart.engine.models.perception.passes import Passes
 
 
 class ModelWrapper:
@@ -67,3 +68,6 @@ class ModelWrapper:
 
     def embed_text(self, ids: Sequence[int]) -> Tensor:
         return self.base.embed_text(ids)
+
+    def use_passes(self, passes: Passes) -> None:
+        self.base.use_passes(passes)

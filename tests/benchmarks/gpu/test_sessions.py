@@ -148,7 +148,8 @@ def test_the_plan_has_sizes_and_memory() -> None:
     done = CliRunner().invoke(app, ["gpu", "--dry-run", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout.splitlines()[-1])
-    assert [step["stage"] for step in found["stages"]] == [command.KERNELS, *command.STANDARD]
+    first = [command.KERNELS, command.PERCEPTION]
+    assert [step["stage"] for step in found["stages"]] == [*first, *command.STANDARD]
     limits_s = {step["stage"]: step["limit_s"] for step in found["stages"]}
     assert sum(limits_s.values()) <= 480
     # Each model has time to start, and for every number of sessions.
@@ -168,6 +169,13 @@ def test_the_plan_has_sizes_and_memory() -> None:
     assert by_name["7b"]["decode_step_ms"]["H200"] == pytest.approx(2.95, abs=0.05)
     assert max(row["total_bytes"] for row in found["models"]) < 100e9
     assert found["needs"]
+    by_whisper = {row["whisper"]: row["weights_bytes"] for row in found["recognition"]}
+    assert by_whisper["tiny.en"] / 1e6 == pytest.approx(75, abs=2)
+    assert by_whisper["base"] / 1e6 == pytest.approx(145, abs=3)
+    assert {row["model"]: len(row["passes"]) for row in found["encoders"]} == {
+        "3b": 3,
+        "qwen2-vl-7b": 1,
+    }
 
 
 def test_the_random_file_is_as_large_as_planned(tmp_path: Path) -> None:
@@ -181,7 +189,8 @@ def test_the_random_file_is_as_large_as_planned(tmp_path: Path) -> None:
 def test_what_stages_import_is_in_the_plan() -> None:
     """So that whoever takes this to a bare machine knows what it lacks."""
     script = (
-        "import sys, headstart.benchmarks.gpu.sessions, headstart.benchmarks.gpu.kernels;"
+        "import sys, headstart.benchmarks.gpu.sessions, headstart.benchmarks.gpu.kernels,"
+        "headstart.benchmarks.gpu.perception;"
         "print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     )
     argv = [sys.executable, "-c", script]
@@ -208,7 +217,7 @@ def _normal(requirement: str) -> str:
 def test_what_is_asked_for_is_checked() -> None:
     """With what was expected."""
     for arguments, named in (
-        (["--model", "huge"], "expected models of kernels, small"),
+        (["--model", "huge"], "expected models of kernels, perception"),
         (["--sessions", "0"], "expected numbers of sessions"),
         (["--sessions", "x"], "expected numbers of sessions"),
         (["--seconds", "0"], "expected seconds above 0"),

@@ -187,6 +187,19 @@ def test_kernels_are_no_stage_on_the_cpu() -> None:
     assert [each.name for each in Options(kernels=False).stages()] == list(command.STANDARD)
 
 
+def test_perception_is_a_stage_by_name_or_on_a_gpu() -> None:
+    """Behind the kernels; on the CPU only who asks for it waits for it."""
+
+    def names(device: str, models: str) -> list[str]:
+        stages = command.options_of(device, models, "1", 6.0, "").stages()
+        return [stage.name for stage in stages]
+
+    assert names("cuda", "")[:2] == [command.KERNELS, command.PERCEPTION]
+    assert names("cpu", "") == list(command.STANDARD)
+    assert names("cpu", "perception") == names("cuda", "perception") == [command.PERCEPTION]
+    assert names("cuda", "small") == ["small"]
+
+
 def test_rows_find_their_place() -> None:
     """By what they are about; and the summary has the most sessions that kept up."""
     result = Result()
@@ -201,10 +214,13 @@ def test_rows_find_their_place() -> None:
         {"model": "m", "sessions": 64, "error": "not reached"},
     ]
     result.add(Stage("m", "m", (), 1.0), Ended(rows, 3.0, "see its rows"))
+    more: list[dict[str, Any]] = [{"recognition": "base"}, {"encoder": "3b"}]
+    result.add(Stage("perception", "m", (), 1.0), Ended(more, 1.0, None))
     whole = result.whole(5.0)
     assert whole["device"] == "X"
     assert whole["checks"] == {"c": 0.5}
     assert [len(whole[key]) for key in ("rows", "models", "sessions")] == [1, 1, 3]
+    assert (whole["recognition"], whole["encoders"]) == ([more[0]], [more[1]])
     assert whole["summary"] == {"m": {"in_time": 32, "on_target": 8}}
     assert not whole["complete"]
 

@@ -19,9 +19,8 @@ from torch import Tensor
 from headstart.benchmarks.inputs.recordings import load_s16
 from headstart.engine.asr.mel import LogMel
 from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.whisper.caches import EncodedSound, Text, TextCache
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from headstart.engine.asr.whisper.decoder import Text, TextCache
-from headstart.engine.asr.whisper.encoder import EncodedSound
 from headstart.engine.weights import ensure
 
 RECORDING = Path(__file__).parents[2] / "data" / "captured" / "question-by-webrtc.wav"

@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "config.json")
 
-    monkeypatch.setattr("headstart.engine.asr.chosen.WhisperRecognizer.load", refuse)
+    monkeypatch.setattr("headstart.engine.asr.chosen.load_checkpoint", refuse)
     with pytest.raises(BadRecognizer, match=r"config\.json: Permission denied"):
         load_recognizer(tmp_path)
 

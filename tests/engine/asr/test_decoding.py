@@ -16,8 +16,8 @@ from headstart.engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, T
 from headstart.engine.asr.languages import Language
 from headstart.engine.asr.mel import LogMel
 from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.caches import CrossCache
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
 
 pytestmark = pytest.mark.weights

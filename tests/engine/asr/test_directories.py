@@ -17,9 +17,8 @@ from headstart.engine.asr.errors import EnglishOnly
 from headstart.engine.asr.mel import LogMel
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.caches import EncodedSound, TextCache
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from headstart.engine.asr.whisper.decoder import TextCache
-from headstart.engine.asr.whisper.encoder import EncodedSound
 from tests.engine.asr.whisper_dirs import LANGUAGES, Kind, write_whisper
 from tests.numerics import assert_as_near
 

@@ -14,8 +14,8 @@ from headstart.engine.asr.hypothesis import token_limit
 from headstart.engine.asr.languages import AUTO, Language, LanguageDetector
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.caches import CrossCache, TextCache
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache, TextCache
 from tests.engine.asr.whisper_dirs import LANGUAGES, write_whisper
 
 

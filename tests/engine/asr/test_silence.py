@@ -12,9 +12,10 @@ import torch
 
 from headstart.engine.asr.mel import LogMel
 from headstart.engine.asr.silence import VOWELS_S, FarSilence, vowels
+from headstart.engine.asr.whisper.caches import EncodedSound
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
 from headstart.engine.asr.whisper.decoder import WhisperDecoder
-from headstart.engine.asr.whisper.encoder import EncodedSound, WhisperEncoder
+from headstart.engine.asr.whisper.encoder import WhisperEncoder
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.engine.asr.whisper.vocabulary import ExactVocabulary
 

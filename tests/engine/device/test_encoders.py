@@ -23,6 +23,7 @@ from headstart.engine.config import EngineConfig
 from headstart.engine.decoder import layers
 from headstart.engine.device.encoders import PlacedTensors
 from headstart.engine.device.place import Place, on_cpu, on_gpu
+from headstart.engine.device.recorded import PlainRecorder
 from headstart.engine.errors import NoDevice
 from headstart.engine.models.checkpoint.parts import VISION
 from headstart.engine.models.checkpoint.tensors import RandomTensors
@@ -231,7 +232,7 @@ def test_work_is_on_the_encoders_stream(
     monkeypatch.setattr(Place, "is_gpu", property(lambda _: True))
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *a, pin_memory=False, **more: empty(*a, **more))
-    model = Placed(load(folders["omni"], Loading(torch.float32)), place)
+    model = Placed(load(folders["omni"], Loading(torch.float32)), place, PlainRecorder())
     assert cuda.told[:3] == ["Stream", "current_stream", "wait_stream"]
     cuda.told.clear()
     units, _ = model.encode_frames([VideoFrame(PIXELS)], model.open_frames(), True)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from headstart.engine.decoder.decoder import Batch
+from headstart.engine.device import recorded
 from headstart.engine.device.recorded import (
     MOST_RECORDINGS,
     MOST_STREAMS,
@@ -118,13 +119,13 @@ class _Recorder(PlainRecorder):
     def __init__(self) -> None:
         self.recorded = 0
 
-    def record(self, compute: Compute, step: Step) -> Replay:
+    def record(self, compute: Compute[Any], given: Any) -> Replay:
         self.recorded += 1
-        address = step.tokens.data_ptr()
+        address = given.tokens.data_ptr()
 
         def replay() -> torch.Tensor:
-            assert step.tokens.data_ptr() == address
-            return compute(step)
+            assert given.tokens.data_ptr() == address
+            return compute(given)
 
         return replay
 
@@ -202,11 +203,11 @@ class _Failing(PlainRecorder):
     def __init__(self) -> None:
         self.tried = 0
 
-    def record(self, compute: Compute, step: Step) -> Replay:
+    def record(self, compute: Compute[Any], given: Any) -> Replay:
         self.tried += 1
         if self.tried > 1:
             raise RecordingFailed("an operation cannot be captured")
-        return super().record(compute, step)
+        return super().record(compute, given)
 
 
 def test_what_cannot_be_recorded_is_launched_kernel_by_kernel(
@@ -261,6 +262,7 @@ class _Cuda:
         """Like torch's: a capture that is broken off leaves its stream the current one."""
         before, self.current = self.current, stream.name
         self.done.append(("capture", self.current))
+        assert recorded._ONE_CAPTURE.locked(), "two threads could capture at a time"
         yield
         if self.fails:
             raise RuntimeError("operation not permitted when stream is capturing")

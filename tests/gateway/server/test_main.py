@@ -235,6 +235,9 @@ def test_the_engine_is_told_what_decodes() -> None:
     for flags, device in (({}, "auto"), ({"device": "cuda:1"}, "cuda:1")):
         argv = engine_argv(load(flags=flags), "ipc:///x")
         assert argv[argv.index("--device") + 1] == device
+    for flags, device in (({}, "auto"), ({"ears_device": "cuda:1"}, "cuda:1")):
+        argv = engine_argv(load(flags=flags), "ipc:///x")
+        assert argv[argv.index("--ears-device") + 1] == device
 
 
 def test_people_are_told_what_decodes_and_why(capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,6 +281,11 @@ def test_people_are_told_what_hears_and_why(capsys: pytest.CaptureFixture[str]) 
     model = api.ModelInfo("small", 1, 1, 1, 1, 1.0, ears="whisper-base")
     announcer.engine_ready(api.Ready("2", model))
     assert "ears" not in capsys.readouterr().err
+    announcer = Announcer("http://h:1", None)
+    announcer.listening()
+    model = api.ModelInfo("small", 1, 1, 1, 1, 1.0, ears="whisper-base", ears_device="cuda:0")
+    announcer.engine_ready(api.Ready("1", model))
+    assert "ears on cuda:0" in capsys.readouterr().err
 
 
 def test_a_key_that_cannot_be_is_told_before_the_engine_starts() -> None:

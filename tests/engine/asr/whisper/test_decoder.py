@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from headstart.engine.asr.whisper.caches import CrossCache, Text, TextCache
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache
 from tests.numerics import assert_as_near
 
 pytestmark = pytest.mark.weights

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from headstart.engine.asr.whisper.caches import EncodedSound
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
-from headstart.engine.asr.whisper.encoder import EncodedSound
 from tests.numerics import assert_as_near, nudged
 
 

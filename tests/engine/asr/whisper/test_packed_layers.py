@@ -7,9 +7,10 @@ from dataclasses import replace
 import torch
 
 from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Text, TextCache
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
-from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
-from headstart.engine.asr.whisper.encoder import EncodedSound, WhisperEncoder
+from headstart.engine.asr.whisper.decoder import WhisperDecoder
+from headstart.engine.asr.whisper.encoder import WhisperEncoder
 from headstart.engine.asr.whisper.packed_layers import have_native_sizes
 
 
