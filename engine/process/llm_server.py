@@ -53,6 +53,7 @@ from headstart.engine.process.assemble import recognition_worker, require_no_poo
 from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
+from headstart.engine.scheduling.hearing_interval import interval_of
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import ConnectorSettings, FrameLabeller, FrameLabels
 from headstart.engine.vision.connector import phrase
@@ -330,6 +331,7 @@ def parts_of(
         new_stream=new_stream,
         clock=clock,
         heard_together=config.heard_together,
+        interval=interval_of(config),
         recognition_worker=recognition_worker(services.recognizer, config),
     )
 

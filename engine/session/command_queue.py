@@ -85,7 +85,7 @@ class CommandQueue:
             raise SessionOverloaded(self._name, MAX_PICTURE_BYTES, "bytes of pictures")
         due_ns = _due_ns(command, now_ns)
         if isinstance(command, api.Clip):
-            due_ns = self._clips_due_ns = max(self._clips_due_ns, now_ns) + _length_ns(command)
+            due_ns = self._clips_due_ns = max(self._clips_due_ns, now_ns) + length_ns(command)
         self.picture_bytes += pictures
         self._waiting.append(Waiting(command, due_ns))
         return self._waiting[-1]
@@ -137,6 +137,12 @@ class CommandQueue:
     @property
     def next_is_audio(self) -> bool:
         return isinstance(self.next, api.Audio)
+
+    @property
+    def lone_audio(self) -> Sequence[api.Audio]:
+        """All chunks that wait, if nothing else waits behind any of them."""
+        sound = list(self._audio_in_front())
+        return sound if len(sound) == len(self._waiting) else ()
 
     @property
     def has_audio(self) -> bool:
@@ -201,10 +207,10 @@ class CommandQueue:
 
 def chunk_due_ns(audio: api.Audio) -> int:
     """A chunk's deadline: the arrival of the next one."""
-    return audio.received_ns + _length_ns(audio)
+    return audio.received_ns + length_ns(audio)
 
 
-def _length_ns(sound: api.Audio | api.Clip) -> int:
+def length_ns(sound: api.Audio | api.Clip) -> int:
     return sound.samples * 10**9 // api.SAMPLE_RATE_HZ
 
 
@@ -215,4 +221,4 @@ def _due_ns(command: api.Command, now_ns: int) -> int:
 
 
 def _came_live(before: api.Audio, after: api.Audio) -> bool:
-    return after.received_ns - before.received_ns >= LIVE_SHARE * _length_ns(after)
+    return after.received_ns - before.received_ns >= LIVE_SHARE * length_ns(after)
