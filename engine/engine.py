@@ -472,7 +472,7 @@ class Engine:
             sounding = (s for s in waiting if s.commands.next_is_audio)
             heard = [s for s in sounding if not s.needs_final_pass][:together]
             self._served.update(session.name for session in heard)
-            self._passes.begin_sound(heard)
+            self._passes.begin_sound(heard, together=self.parts.interval.level > 1)
         else:
             return False
         return True

@@ -7,11 +7,13 @@ number of chunks is the `level`:
 - **1, every chunk**, until passes are late: until, of the passes of the last `window_s`, a share of
   `late_share` ended later than one chunk after the sound for them was there. Whoever speaks alone
   is never made to wait.
-- **One more** then, up to `most_chunks` and `most_s` of sound, and again if passes are still late.
-- **One less** after `calm_s` in which they were in time, if the time that hearing would then take,
-  and all other work, fit within `room` of the time there is. If passes are late again soon after,
-  the next try waits twice as long, up to `longest_calm_s`. After a silence of `window_s`: every
-  chunk.
+- **Higher** then: the lowest level at which hearing and all other work would take `room` of the
+  time, by what they took in the window; at most `most_chunks` and `most_s` of sound. If passes are
+  still late at a level that seemed enough, one more after `patience_s`.
+- **Lower** after `calm_s` in which passes were in time: the lowest level at which all work would
+  take `sure_room` of the time, or else one less if it would take `tried_room`. That may fail; then
+  the next such try waits twice as long, up to `longest_calm_s`. After a silence of `window_s`:
+  every chunk.
 
 A session's first pass waits for nothing. Which chunk its second one waits for is chosen so that
 passes spread over the interval (`_spread`); from then on it is heard every `level` chunks. Sound
@@ -50,7 +52,8 @@ class IntervalRules:
     failed_s: float = 10.0
     patience_s: float = 6.0
     room: float = 0.95
-    room_below: float = 1.05
+    sure_room: float = 0.8
+    tried_room: float = 1.05
     longer_share: float = 0.35
 
 
@@ -199,8 +202,12 @@ class HearingInterval:
         if late >= rules.late_share:
             if self._share(self.level) > rules.room or since_s >= rules.patience_s:
                 self._raise(now_ns, since_s)
-        elif self.level > 1 and since_s >= self._calm_s and late <= rules.late_share / 3:
-            if self._share(self.level - 1) <= rules.room_below:
+        elif self.level > 1 and since_s >= rules.calm_s and late <= rules.late_share / 3:
+            lower = range(1, self.level)
+            sure = next((n for n in lower if self._share(n) <= rules.sure_room), None)
+            if sure is not None:
+                self._set(sure, now_ns)
+            elif since_s >= self._calm_s and self._share(self.level - 1) <= rules.tried_room:
                 self._set(self.level - 1, now_ns)
 
     def _raise(self, now_ns: int, since_s: float) -> None:

@@ -157,11 +157,11 @@ class CommandQueue:
         self.picture_bytes -= api.picture_bytes(command)
         return command
 
-    def pop_audio(self, now_ns: int) -> tuple[api.Audio, ...]:
+    def pop_audio(self, now_ns: int, *, together: bool = False) -> tuple[api.Audio, ...]:
         """Remove and return the next chunk. If it is late, or the utterance ends behind the chunks
-        that wait, the following live ones of the same turn come with it, up to
-        `MAX_TOGETHER_SAMPLES` in all."""
-        chunks = self._next_chunks(now_ns)
+        that wait, or if they are to be heard `together`, the following live ones of the same turn
+        come with it, up to `MAX_TOGETHER_SAMPLES` in all."""
+        chunks = self._next_chunks(now_ns, together=together)
         first = self._next_index() or 0
         for _ in chunks:
             del self._waiting[first]
@@ -175,11 +175,11 @@ class CommandQueue:
         waiting = list(self._audio_in_front())
         return self._ends_behind(waiting) and len(self._next_chunks(now_ns)) == len(waiting)
 
-    def _next_chunks(self, now_ns: int) -> list[api.Audio]:
+    def _next_chunks(self, now_ns: int, *, together: bool = False) -> list[api.Audio]:
         chunks: list[api.Audio] = []
         samples = 0
         waiting = list(self._audio_in_front())
-        together = chunk_due_ns(waiting[0]) < now_ns or self._ends_behind(waiting)
+        together = together or chunk_due_ns(waiting[0]) < now_ns or self._ends_behind(waiting)
         for chunk in waiting:
             if chunks:
                 before = chunks[-1]

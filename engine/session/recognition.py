@@ -116,14 +116,16 @@ class RecognitionPasses:
         ended.apply(ended.result)
         return True
 
-    def begin_sound(self, sessions: Sequence[Session]) -> None:
-        """Begin a pass over the next audio of `sessions`."""
+    def begin_sound(self, sessions: Sequence[Session], *, together: bool = False) -> None:
+        """Begin a pass over the next audio of `sessions`; `together`: all that waits, as far as it
+        came live, though it is not late."""
         began_ns = self._clock()
         batches: list[tuple[Session, AudioBatch]] = []
         for session in sessions:
             self._restore(session)
             try:
-                batches.append((session, session.next_audio_batch(began_ns)))
+                batch = session.next_audio_batch(began_ns, together=together)
+                batches.append((session, batch))
             except EngineError as error:
                 session.report(error, about="audio")
         if not batches:

@@ -170,9 +170,7 @@ SEEDS = [1, 2, 3, 4, 5]
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("count", "pass_ms"), [(1, 400.0), (4, 100.0), (8, 50.0), (8, 56.0)])
-def test_nothing_changes_while_all_are_heard_in_time(
-    count: int, pass_ms: float, seed: int
-) -> None:
+def test_nothing_changes_while_all_are_heard_in_time(count: int, pass_ms: float, seed: int) -> None:
     """The same passes over the same sound at the same times as without the policy."""
     with_policy, without = (World(crowd(count, seed), pass_ms, rules) for rules in (None, OFF))
     for world in (with_policy, without):
@@ -245,9 +243,7 @@ def test_passes_spread_over_the_interval(seed: int) -> None:
     slots = [0, 0]
     for half, now_ns in enumerate((CHUNK_NS, 2 * CHUNK_NS)):
         for name in names:
-            sound = [
-                Sound(first_ns[name] + n * CHUNK_NS, CHUNK_NS) for n in range(1, half + 2)
-            ]
+            sound = [Sound(first_ns[name] + n * CHUNK_NS, CHUNK_NS) for n in range(1, half + 2)]
             slots[half] += not policy.waits(name, sound, now_ns + first_ns[name])
     assert slots[1] == 16
     assert 5 <= slots[0] <= 11
@@ -283,7 +279,9 @@ def test_sound_that_stops_coming_is_heard() -> None:
         assert not policy.waits(name, sound, CHUNK_NS + 4 * CHUNK_NS)
 
 
-@pytest.mark.parametrize(("length_ms", "most"), [(200, 800), (500, 2000), (1000, 2000), (2000, 2000)])
+@pytest.mark.parametrize(
+    ("length_ms", "most"), [(200, 800), (500, 2000), (1000, 2000), (2000, 2000)]
+)
 def test_the_interval_is_bounded(length_ms: int, most: int) -> None:
     """By sound and by chunks, whatever a chunk's length."""
     policy = HearingInterval()
@@ -327,9 +325,8 @@ def test_it_goes_back_when_people_leave_and_tries_ever_more_seldom() -> None:
     assert world.policy.level == 1
     edge = World(crowd(10, 0), 50.0)
     edge.run(300)
-    tries = [at_ns for (at_ns, level), (_, before) in zip(edge.levels[1:], edge.levels)
-             if level < before]
-    assert len(tries) <= 20
+    falls = [after < before for (_, before), (_, after) in pairwise(edge.levels)]
+    assert sum(falls) <= 20
 
 
 def test_after_a_silence_every_chunk_is_heard() -> None:
