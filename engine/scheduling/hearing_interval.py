@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from headstart.engine.config import EngineConfig
 
@@ -165,8 +166,7 @@ class HearingInterval:
 
     def _came_fast(self, sound: Sequence[Sound]) -> bool:
         """Whether it comes from a file, faster than real time: it is late by design."""
-        pairs = zip(sound, sound[1:], strict=False)
-        return any(after.at_ns - chunk.at_ns < after.length_ns // 2 for chunk, after in pairs)
+        return any(b.at_ns - a.at_ns < b.length_ns // 2 for a, b in pairwise(sound))
 
     # --- the level -------------------------------------------------------------------------------
 

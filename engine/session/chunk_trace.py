@@ -33,9 +33,9 @@ def budget_stages(stages_ms: Mapping[str, float], share: float) -> dict[str, flo
 class ChunkTrace:
     """One chunk on its way into the cache.
 
-    `heard_ms`: its share of the recogniser's work, by stage. `interval_ms`: the sound that was heard
-    with it, its own included. `prefilled_before`: the stream's count
-    of prefilled tokens before the chunk; None for all but the last chunk of one pass.
+    `heard_ms`: its share of the recogniser's work, by stage. `interval_ms`: the sound that was
+    heard with it, its own included. `prefilled_before`: the stream's count of prefilled tokens
+    before the chunk; None for all but the last chunk of one pass.
     """
 
     audio: api.Audio

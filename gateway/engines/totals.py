@@ -77,8 +77,8 @@ def counted(stats: api.Stats) -> api.Stats:
 
 
 def summed(parts: Iterable[api.Stats]) -> api.Stats:
-    """At least one. `level` is the highest, `hearing_interval_ms` the longest; of durations in `recent_steps` the longest, the median
-    of that engine which made most steps."""
+    """At least one. `level` is the highest, `hearing_interval_ms` the longest; of durations in
+    `recent_steps` the longest, the median of that engine which made most steps."""
     every = list(parts)
     added = {name: sum(getattr(part, name) for part in every) for name in (*COUNTERS, *GAUGES)}
     tokens: dict[str, int] = {}
