@@ -46,7 +46,8 @@ class LocalBackend:
     """`headstart.engine.engine.Backend` over our decoder. `end_token`: closes a user's message;
     None for a template that closes none. `marks`: the tokens that end a sentence. `sampler`: where
     logits are sampled; by default on the host. `clock` is `time.monotonic_ns`. `holds`: whether
-    words wait for sound that waits, as described above. `interval`: how often sessions are heard."""
+    words wait for sound that waits, as described above. `interval`: how often sessions are
+    heard."""
 
     def __init__(
         self,
