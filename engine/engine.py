@@ -465,7 +465,6 @@ class Engine:
         first = waiting[0]
         if first.needs_final_pass:
             self._served.add(first.name)
-            self.parts.interval.forget(first.name)
             self._passes.begin_final(first)
         elif first.commands.next_is_audio:
             together = 1 if self._is_answering else self.parts.heard_together
@@ -482,6 +481,8 @@ class Engine:
     ) -> None:
         """Carry out a command, or report that its final pass failed with `error`."""
         self._served.add(session.name)
+        if isinstance(command, api.BeginSpeech):
+            self.parts.interval.forget(session.name)
         self._restore(session)
         try:
             if error is not None:

@@ -15,9 +15,9 @@ number of chunks is the `level`:
   the next such try waits twice as long, up to `longest_calm_s`. After a silence of `window_s`:
   every chunk.
 
-A session's first pass waits for nothing. Which chunk its second one waits for is chosen so that
-passes spread over the interval (`_spread`); from then on it is heard every `level` chunks. Sound
-that stops coming is heard when the next chunk is overdue, so no sound waits for longer than the
+The first pass of a turn waits for nothing. Which chunk the second one waits for, from half of the
+level on, is chosen so that passes spread over the interval (`_plan`); from then on the session is
+heard every `level` chunks. Sound that stops coming is heard when the next chunk is overdue, so no sound waits for longer than the
 interval.
 """
 
@@ -152,7 +152,7 @@ class HearingInterval:
         self._forget_old(now_ns)
 
     def forget(self, session: str) -> None:
-        """The session's utterance has ended, or the session has."""
+        """The session's turn has ended, or the session has."""
         self._heard.pop(session, None)
 
     def _is_late(self, before: _Heard | None, sound: Sequence[Sound], ended_ns: int) -> bool | None:
@@ -239,7 +239,7 @@ class HearingInterval:
         length_ns, last_ns = sound[0].length_ns, sound[-1].at_ns
         level = self._most_chunks(length_ns)
         is_new = before is None or before.level != level
-        choices = range(1, level + 1) if is_new else (level,)
+        choices = range((level + 1) // 2, level + 1) if is_new else (level,)
         others = [
             heard.planned_ns
             for name, heard in self._heard.items()
