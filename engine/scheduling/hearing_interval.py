@@ -84,6 +84,7 @@ class _Pass:
     took_ns: int
     session: str
     chunks: int
+    length_ns: int  # of its longest chunk
     late: bool | None
 
 
@@ -97,7 +98,7 @@ class HearingInterval:
         self._heard: dict[str, _Heard] = {}
         self._passes: deque[_Pass] = deque()
         self._other: deque[tuple[int, int]] = deque()  # when other work ended, and what it took
-        self._length_ns = 0  # of the newest chunk
+        self._length_ns = 0  # of a chunk
         self._changed_ns = 0  # when the level did
         self._was_raised = True  # or lowered
         self._calm_s = self._rules.calm_s
@@ -140,9 +141,11 @@ class HearingInterval:
         if self._passes and ended_ns - self._passes[-1].at_ns > self._window_ns:
             self._reset(ended_ns)
         before = self._heard.get(session)
-        self._length_ns = sound[0].length_ns
         late = self._is_late(before, sound, ended_ns)
-        self._passes.append(_Pass(ended_ns, took_ns, session, len(sound), late))
+        length_ns = max(chunk.length_ns for chunk in sound)
+        self._passes.append(_Pass(ended_ns, took_ns, session, len(sound), length_ns, late))
+        # What is left at a pause is a shorter chunk.
+        self._length_ns = max(each.length_ns for each in self._passes)
         self._judge(ended_ns)
         self._plan(session, before, sound)
 
