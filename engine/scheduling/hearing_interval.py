@@ -17,8 +17,8 @@ number of chunks is the `level`:
 
 The first pass of a turn waits for nothing. Which chunk the second one waits for, from half of the
 level on, is chosen so that passes spread over the interval (`_plan`); from then on the session is
-heard every `level` chunks. Sound that stops coming is heard when the next chunk is overdue, so no sound waits for longer than the
-interval.
+heard every `level` chunks. Sound that stops coming is heard when the next chunk is overdue, so no
+sound waits for longer than the interval.
 """
 
 from __future__ import annotations
