@@ -157,6 +157,7 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
+        hearing_interval_s=arguments.hearing_interval_s,
         recognition=arguments.recognition,
         token_budget=arguments.token_budget,
         step_target_ms=arguments.step_target_ms,
@@ -357,6 +358,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
     batch = "sessions whose audio shares one recogniser pass"
     parser.add_argument("--heard-together", type=int, default=0, help=batch)
+    interval = "sound of a session that is heard in one pass at most, s, when not everybody can be "
+    interval += "heard every chunk; 0: one chunk, always"
+    parser.add_argument("--hearing-interval-s", type=float, default=2.0, help=interval)
     heard = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "
     heard += "auto: beside if a GPU decodes"
     threads = ("beside", "within")

@@ -28,6 +28,7 @@ _COUNTS = (
 )
 LONGEST_CHUNK_MS = 2000
 HEARD_TOGETHER_ON_GPU = 8
+LONGEST_INTERVAL_S = 2.0  # the recogniser takes so much sound in one step
 _AT_LEAST_0 = (
     "heard_together",
     "encoder_cache_bytes",
@@ -83,6 +84,8 @@ class EngineConfig:
         heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
             (docs/performance.md); a GPU gains from more. 0: 1 on a CPU, `HEARD_TOGETHER_ON_GPU` on one.
+        hearing_interval_s: how much sound of a session is heard in one pass at most when not
+            everybody can be heard every chunk (docs/performance.md); 0: one chunk, always.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
             so that it and the decoder share the cores, "within" them, one after the other, or
             "auto": beside if a GPU decodes or recognises, which leaves the cores to the other.
@@ -162,6 +165,7 @@ class EngineConfig:
     encoder_keys: Path | None = None
     encoder_limit_s: float = 60.0
     heard_together: int = 0
+    hearing_interval_s: float = 2.0
     recognition: str = "auto"
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
@@ -201,6 +205,9 @@ class EngineConfig:
         for name in _AT_LEAST_0:
             if not 0 <= getattr(self, name) < math.inf:  # NaN is out of any range
                 raise BadSettings(name, "at least 0, and finite", getattr(self, name))
+        if not 0 <= self.hearing_interval_s <= LONGEST_INTERVAL_S:
+            expected = f"0 to {LONGEST_INTERVAL_S:g}"
+            raise BadSettings("hearing_interval_s", expected, self.hearing_interval_s)
         if not 0 <= self.prefix_cache_share <= 1:
             raise BadSettings("prefix_cache_share", "0 to 1", self.prefix_cache_share)
         if not 0 < self.encoder_limit_s < math.inf:

@@ -3,7 +3,8 @@
 A step reads all weights, however few tokens it takes, and a chunk of speech brings two or three. So
 where the recogniser runs between the steps and more sound waits for it, words wait a little
 (`HOLD_NS`) for those of that sound and are prefilled with them, unless an answer is decoded or
-a chunk would miss its deadline by it.
+a chunk would miss its deadline by it. While sessions are heard at longer intervals
+(`engine.scheduling.hearing_interval`) words wait longer too, and for sound that is yet to come.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headstart.engine.errors import CacheFull, EngineError
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
+from headstart.engine.scheduling.hearing_interval import HearingInterval
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Request, Scheduler
 from headstart.engine.scheduling.step_log import StepWork
@@ -44,7 +46,8 @@ class LocalBackend:
     """`headstart.engine.engine.Backend` over our decoder. `end_token`: closes a user's message;
     None for a template that closes none. `marks`: the tokens that end a sentence. `sampler`: where
     logits are sampled; by default on the host. `clock` is `time.monotonic_ns`. `holds`: whether
-    words wait for sound that waits, as described above."""
+    words wait for sound that waits, as described above. `interval`: how often sessions are
+    heard."""
 
     def __init__(
         self,
@@ -57,6 +60,7 @@ class LocalBackend:
         sampler: StepSampler | None = None,
         *,
         holds: bool = False,
+        interval: HearingInterval | None = None,
     ) -> None:
         self.runner = runner
         self._scheduler = scheduler
@@ -66,6 +70,7 @@ class LocalBackend:
         self._marks = marks
         self._sampler = sampler or HostSampler()
         self._holds = holds
+        self._interval = interval or HearingInterval()
         self._held_since_ns: int | None = None
 
     def move(self, move: KvMove) -> None:
@@ -104,12 +109,13 @@ class LocalBackend:
         """Whether the pending tokens wait for those of sound that waits."""
         now_ns = self._clock()
         wanting = [session for session in sessions if session.stream.pending_ahead]
-        if not wanting or not _may_wait(sessions, wanting, now_ns):
+        level = self._interval.level
+        if not wanting or not _may_wait(sessions, wanting, now_ns, more_comes=level > 1):
             self._held_since_ns = None
             return False
         if self._held_since_ns is None:
             self._held_since_ns = now_ns
-        if now_ns - self._held_since_ns >= HOLD_NS:
+        if now_ns - self._held_since_ns >= HOLD_NS * level:
             self._held_since_ns = None
             return False
         return True
@@ -240,15 +246,18 @@ class _Asked:
         return len(self.probed) - 1
 
 
-def _may_wait(sessions: Sequence[Session], wanting: Sequence[Session], now_ns: int) -> bool:
-    """Whether nobody waits for the tokens of `wanting`, and more will come without waiting."""
+def _may_wait(
+    sessions: Sequence[Session], wanting: Sequence[Session], now_ns: int, *, more_comes: bool
+) -> bool:
+    """Whether nobody waits for the tokens of `wanting`, and more will come: soon, if `more_comes`,
+    or else without waiting."""
     if any(session.answers() for session in sessions):
         return False
     if any(not session.traces for session in wanting):  # an item, or an end: not a chunk's words
         return False
     if any(0 <= session.deadline_ns - now_ns < NEAR_NS for session in wanting):
         return False
-    return any(session.commands.next_is_audio for session in sessions)
+    return more_comes or any(session.commands.next_is_audio for session in sessions)
 
 
 def _requests(sessions: Sequence[Session]) -> Iterator[Request]:

@@ -57,6 +57,7 @@ class RecognitionPasses:
 
     `is_open`: whether a session has not been closed meanwhile. `restore`: brings its K/V back into
     the cache. `carry_out`: carries out the command whose final pass is done, or which failed.
+    `heard`: is told of each pass over a session's chunks, and how many ns it took.
     """
 
     def __init__(
@@ -67,9 +68,11 @@ class RecognitionPasses:
         is_open: Callable[[Session], bool],
         restore: Callable[[Session], None],
         carry_out: Callable[[Session, api.Command, EngineError | None], None],
+        heard: Callable[[Session, AudioBatch, int], None],
     ) -> None:
         self._recognizer, self._worker, self._clock = recognizer, worker, clock
         self._is_open, self._restore, self._carry_out = is_open, restore, carry_out
+        self._heard = heard
         self._under_way: Pass | None = None
 
     @property
@@ -113,14 +116,16 @@ class RecognitionPasses:
         ended.apply(ended.result)
         return True
 
-    def begin_sound(self, sessions: Sequence[Session]) -> None:
-        """Begin a pass over the next audio of `sessions`."""
+    def begin_sound(self, sessions: Sequence[Session], *, together: bool = False) -> None:
+        """Begin a pass over the next audio of `sessions`; `together`: all that waits, as far as it
+        came live, though it is not late."""
         began_ns = self._clock()
         batches: list[tuple[Session, AudioBatch]] = []
         for session in sessions:
             self._restore(session)
             try:
-                batches.append((session, session.next_audio_batch(began_ns)))
+                batch = session.next_audio_batch(began_ns, together=together)
+                batches.append((session, batch))
             except EngineError as error:
                 session.report(error, about="audio")
         if not batches:
@@ -198,9 +203,11 @@ class RecognitionPasses:
                     session.report(error, about="audio")
                     session.conversation.forget_unused()  # embeddings may have filled the table
             return
+        took_ns = (self._clock() - began_ns) // len(batches)
         for (session, batch), words in zip(batches, heard, strict=True):
             if not self._is_open(session):
                 continue
+            self._heard(session, batch, took_ns)
             self._restore(session)  # it may have been idle for the length of the pass
             try:
                 session.add_recognition(batch, words, began_ns, batch.samples / total_samples)

@@ -226,3 +226,113 @@ def test_pictures_are_told_of_when_they_wait_no_more() -> None:
     bench.tell(api.Frame("s", 0, picture))
     bench.run()
     assert told() == [6, 6, 6, 3]
+
+
+CHUNK_NS = SECOND_NS // 2
+
+
+def speak(bench: Bench, name: str, first: int, count: int) -> None:
+    """More half-second chunks of a turn, each a half second after the one before."""
+    for number in range(first, first + count):
+        ref = api.TurnRef(1)
+        bench.now_ns = max(bench.now_ns, number * CHUNK_NS)
+        bench.tell(api.Audio(name, ref, number * 8_000, bytes(16_000), bench.now_ns))
+        bench.run()
+
+
+def begin(bench: Bench, name: str = "s") -> None:
+    bench.open(name)
+    bench.now_ns = CHUNK_NS
+    bench.tell(api.BeginSpeech(name, api.TurnRef(1), "u1", 0))
+
+
+@pytest.mark.parametrize("level", [1, 2, 3, 4])
+def test_under_load_a_session_is_heard_every_few_chunks(level: int) -> None:
+    """The first chunk at once, then so many in a pass, each reported with that interval; the words
+    and the answer are those of a session that is heard every chunk."""
+    bench, on_time = Bench(), Bench()
+    begin(bench)
+    bench.engine.parts.interval.level = level
+    speak(bench, "s", 1, 1 + 3 * level)
+    assert [samples for (samples,) in bench.recognizer.passes] == [8_000, *[level * 8_000] * 3]
+    reports = [event for event in bench.events if isinstance(event, api.Chunk)]
+    assert [r.interval_ms for r in reports] == [500.0, *[level * 500.0] * (3 * level)]
+    waited_ms = [r.latency_ms for r in reports[-level:]]
+    assert waited_ms == sorted(waited_ms, reverse=True)
+    assert (level - 1) * 500 <= waited_ms[0] < (level - 1) * 500 + 10
+    begin(on_time)
+    speak(on_time, "s", 1, 1 + 3 * level)
+    for b in (bench, on_time):
+        b.tell(hush(), end(), respond())
+        b.run()
+    assert bench.stream_text() == on_time.stream_text()
+    assert bench.text() == on_time.text()
+
+
+def test_what_ends_a_turn_does_not_wait_for_the_interval() -> None:
+    """Sound that waits for more is heard by the final pass as soon as the turn ends."""
+    bench = Bench()
+    begin(bench)
+    bench.engine.parts.interval.level = 4
+    speak(bench, "s", 1, 3)
+    assert bench.recognizer.passes == [[8_000]]
+    assert bench.engine.soon
+    bench.tell(hush(), end(), respond())
+    bench.run()
+    assert bench.recognizer.passes == [[8_000]]
+    assert bench.recognizer.finishes == 1
+    assert bench.text() == echo(QUESTION)
+    assert not bench.engine.soon
+
+
+def test_sound_in_front_of_anything_else_does_not_wait_for_the_interval() -> None:
+    """What a client asks for between two chunks is done at once, behind the sound before it."""
+    bench = Bench()
+    begin(bench)
+    bench.engine.parts.interval.level = 4
+    speak(bench, "s", 1, 3)
+    bench.tell(api.AddItem("s", user_item("u0", "hello")))
+    bench.run()
+    assert bench.recognizer.passes == [[8_000], [16_000]]
+
+
+def test_sound_that_stops_coming_is_heard_after_the_interval() -> None:
+    """Without another command: when the next chunk is overdue."""
+    bench = Bench()
+    begin(bench)
+    bench.engine.parts.interval.level = 2
+    speak(bench, "s", 1, 2)
+    assert bench.recognizer.passes == [[8_000]]
+    bench.now_ns += 2 * CHUNK_NS
+    bench.run()
+    assert bench.recognizer.passes == [[8_000], [8_000]]
+
+
+def test_a_final_pass_goes_before_sound_that_waited_for_the_interval() -> None:
+    """However old that sound is by then: it is not late."""
+    bench = Bench()
+    for name in ("s", "t"):
+        begin(bench, name)
+    bench.engine.parts.interval.level = 4
+    speak(bench, "s", 1, 1)
+    speak(bench, "t", 1, 4)
+    finals = bench.recognizer.finishes
+    bench.now_ns = 5 * CHUNK_NS
+    bench.tell(api.Audio("t", api.TurnRef(1), 40_000, bytes(16_000), bench.now_ns))
+    bench.tell(hush())
+    bench.engine.step()
+    assert bench.recognizer.finishes == finals + 1
+
+
+def test_a_session_that_is_closed_leaves_no_interval() -> None:
+    """Its name's next session is heard at once."""
+    bench = Bench()
+    begin(bench)
+    bench.engine.parts.interval.level = 4
+    speak(bench, "s", 1, 2)
+    bench.tell(api.Close("s"))
+    begin(bench)
+    bench.engine.parts.interval.level = 4
+    bench.recognizer.passes.clear()
+    speak(bench, "s", 3, 1)
+    assert bench.recognizer.passes == [[8_000]]
