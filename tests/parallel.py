@@ -1,0 +1,100 @@
+"""The suite in several processes: how many, which files first, and what ends with them.
+
+pytest-xdist runs them; a file's tests stay together, so what a module sets up is set up once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headstart.engine.models.host_memory import available_bytes
+
+WORKERS = "HEADSTART_TEST_WORKERS"
+WORKERS_MAX = 8
+WORKER_BYTES = 3 << 30
+"""torch and the largest models of the tests are one; a real server beside them two."""
+END_WAIT_S = 10.0
+
+LONGEST: tuple[str, ...] = ()
+"""Files that take longest, the longest first. They are begun first, so that none is left over for
+one process while the others have ended."""
+
+
+class WorkersError(pytest.UsageError):
+    """A number of workers that is none."""
+
+
+def workers(chosen: str | None, cores: int, free_bytes: int | None) -> int:
+    """How many processes run tests: `chosen`, else one for each core that has memory."""
+    if chosen:
+        if not chosen.isdecimal() or int(chosen) < 1:
+            raise WorkersError(f"{WORKERS} must be a whole number from 1 on, got {chosen!r}")
+        return int(chosen)
+    fitting = WORKERS_MAX if free_bytes is None else free_bytes // WORKER_BYTES
+    return max(1, min(cores, fitting, WORKERS_MAX))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means. One worker is pytest itself, as without xdist."""
+    number = workers(os.environ.get(WORKERS), len(os.sched_getaffinity(0)), available_bytes())
+    print(f"tests: in {number} at a time ({WORKERS} chooses; 1: one after the other)", flush=True)
+    return 0 if number == 1 else number
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In a worker the longest files come first; elsewhere the order stays."""
+    if _is_worker(config):
+        rank = {file: at for at, file in enumerate(LONGEST)}
+        items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+
+
+class Controller:
+    """What the process without tests of its own does for its workers."""
+
+    def __init__(self) -> None:
+        self.lost: list[str] = []
+        self.ran: set[str] = set()
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, error: object | None) -> None:
+        """A worker that died is not replaced (`--max-worker-restart=0`): what killed one is named,
+        and the others come to an end."""
+        if error:
+            self.lost.append(str(error))
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.ran.add(nodeid)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """How much a lost worker left."""
+        if self.lost:
+            reporter = terminalreporter
+            left = reporter._session.testscollected - len(self.ran) if reporter._session else 0
+            reporter.write_line(f"a worker ended amid its tests; {left} tests were not finished")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Iterator[None]:
+        """xdist tells its workers to end, and kills what does not within ten seconds. Servers and
+        browsers of a worker that was killed end here."""
+        family = psutil.Process().children(recursive=True)
+        try:
+            return (yield)
+        finally:
+            for process in psutil.wait_procs(family, timeout=END_WAIT_S)[1]:
+                process.kill()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not _is_worker(config) and config.getoption("tx", None):
+        config.pluginmanager.register(Controller())
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
