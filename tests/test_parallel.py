@@ -105,7 +105,7 @@ def test_a_test_that_nothing_interrupts_is_named_and_ends_the_run(tmp_path: Path
         said, _ = running.communicate(timeout=WAIT_S)
     assert running.returncode == 1, said
     assert re.search(r"worker 'gw\d' crashed while running 'test_stuck.py::test_stuck'", said), said
-    assert "test_stuck.py\", line 4 in test_stuck" in said
+    assert 'test_stuck.py", line 4 in test_stuck' in said
     assert "a worker ended amid its tests; 3 tests were not finished" in said
 
 
