@@ -54,7 +54,7 @@ def _changed(at: int, value: int) -> bytes:
         pytest.param(_changed(1, 25), id="not masked"),
         pytest.param(framed("cut short")[:-1], id="cut short"),
         pytest.param(framed("one") + framed("two"), id="two"),
-        pytest.param(b"\x81\xfe\x00\x05" + b"\0\0\0\0hello", id="a length in more bytes than needed"),
+        pytest.param(b"\x81\xfe\x00\x05" + b"\0\0\0\0hello", id="a length in too many bytes"),
         pytest.param(b"\x81\x84\0\0\0\0\xff\xfe\xfd\xfc", id="no UTF-8"),
     ],
 )
