@@ -6,6 +6,7 @@ pytest-xdist runs them; a file's tests stay together, so what a module sets up i
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator
 
 import psutil
@@ -22,6 +23,10 @@ END_WAIT_S = 10.0
 LONGEST: tuple[str, ...] = ()
 """Files that take longest, the longest first. They are begun first, so that none is left over for
 one process while the others have ended."""
+
+
+SHOWN, SHOWN_FROM_S = 20, 10.0
+"""The longest files of a run, from so many seconds on, are listed at its end."""
 
 
 class WorkersError(pytest.UsageError):
@@ -51,7 +56,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """In a worker the longest files come first; elsewhere the order stays."""
     if _is_worker(config):
         rank = {file: at for at, file in enumerate(LONGEST)}
-        items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+        items.sort(key=lambda item: rank.get(file_of(item.nodeid), len(rank)))
 
 
 class Controller:
@@ -60,6 +65,7 @@ class Controller:
     def __init__(self) -> None:
         self.lost: list[str] = []
         self.ran: set[str] = set()
+        self.seconds: Counter[str] = Counter()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, error: object | None) -> None:
@@ -71,12 +77,18 @@ class Controller:
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self.ran.add(nodeid)
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[file_of(report.nodeid)] += report.duration
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """How much a lost worker left."""
+        """How much a lost worker left, and what `LONGEST` should have of this run."""
+        reporter = terminalreporter
         if self.lost:
-            reporter = terminalreporter
             left = reporter._session.testscollected - len(self.ran) if reporter._session else 0
             reporter.write_line(f"a worker ended amid its tests; {left} tests were not finished")
+        long = [(s, file) for file, s in self.seconds.most_common(SHOWN) if s >= SHOWN_FROM_S]
+        for seconds, file in long:
+            reporter.write_line(f"{seconds:6.0f} s {file}")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Iterator[None]:
@@ -96,6 +108,10 @@ def pytest_configure(config: pytest.Config) -> None:
         # Several processes with as many torch threads as cores each: a thread that waits in a busy
         # loop for one that has no core costs ten times the work (measured). Bits do not change.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+
+def file_of(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
 
 
 def _is_worker(config: pytest.Config) -> bool:

@@ -101,7 +101,7 @@ def test_a_server_that_is_told_to_end_in_mid_start_ends_with_0(number: signal.Si
             _, told = process.communicate(timeout=WAIT_S)
             assert process.returncode == 0
             assert "Traceback" not in told
-            assert not any(child.is_running() for child in children)
+            assert psutil.wait_procs(children, timeout=WAIT_S)[1] == []
         finally:
             process.kill()
 
