@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
+from typing import Any
 
 import psutil
 import pytest
@@ -59,6 +60,26 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: rank.get(file_of(item.nodeid), len(rank)))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable(config: pytest.Config) -> Generator[None, Any, Any]:
+    """A worker sends its reports as UTF-8. What a test logged or compared may be no such text."""
+    data = yield
+    return encodable(data) if _is_worker(config) else data
+
+
+def encodable(value: Any) -> Any:
+    """A report's value with each lone surrogate as its escape."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: encodable(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [encodable(each) for each in value]
+    if isinstance(value, tuple):
+        return tuple(encodable(each) for each in value)
+    return value
+
+
 class Controller:
     """What the process without tests of its own does for its workers."""
 
@@ -91,7 +112,7 @@ class Controller:
             reporter.write_line(f"{seconds:6.0f} s {file}")
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self) -> Iterator[None]:
+    def pytest_sessionfinish(self) -> Generator[None, None, None]:
         """xdist tells its workers to end, and kills what does not within ten seconds. Servers and
         browsers of a worker that was killed end here."""
         family = psutil.Process().children(recursive=True)

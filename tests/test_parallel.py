@@ -92,7 +92,8 @@ def suite(folder: Path, *options: str, **files: str) -> subprocess.Popen[str]:
 
 
 def test_a_test_that_nothing_interrupts_is_named_and_ends_the_run(tmp_path: Path) -> None:
-    """Its own timeout is a signal, which code that never returns to Python does not see."""
+    """Its own timeout is a signal, which code that never returns to Python does not see. The other
+    worker's reports come, whatever is in them."""
     stuck = (
         "import ctypes, signal\n"
         "def test_stuck():\n"
@@ -101,11 +102,20 @@ def test_a_test_that_nothing_interrupts_is_named_and_ends_the_run(tmp_path: Path
         "def test_one(): pass\n"
         "def test_two(): pass\n"
     )
-    with suite(tmp_path, "-o", "faulthandler_timeout=2", test_stuck=stuck) as running:
+    odd = (
+        "import logging\n"
+        "def test_odd():\n"
+        "    logging.getLogger().warning('logged \\udc80')\n"
+        "    assert False, 'compared \\udc80'\n"
+    )
+    limit = ("-o", "faulthandler_timeout=2")
+    with suite(tmp_path, *limit, test_stuck=stuck, test_odd=odd) as running:
         said, _ = running.communicate(timeout=WAIT_S)
     assert running.returncode == 1, said
     assert re.search(r"worker 'gw\d' crashed while running 'test_stuck.py::test_stuck'", said), said
     assert 'test_stuck.py", line 4 in test_stuck' in said
+    assert "compared \\udc80" in said
+    assert re.search(r"WARNING .*logged \\udc80", said), said
     assert "a worker ended amid its tests; 3 tests were not finished" in said
 
 
