@@ -21,9 +21,25 @@ WORKER_BYTES = 3 << 30
 """torch and the largest models of the tests are one; a real server beside them two."""
 END_WAIT_S = 10.0
 
-LONGEST: tuple[str, ...] = ()
-"""Files that take longest, the longest first. They are begun first, so that none is left over for
-one process while the others have ended."""
+LONGEST = (
+    "tests/engine/asr/test_every_processor.py",
+    "tests/engine/asr/test_recognizer.py",
+    "tests/kernels/gpu/test_checks.py",
+    "tests/end_to_end/test_soak.py",
+    "tests/web_demo/dashboard/test_screens.py",
+    "tests/kernels/gpu/test_compiling.py",
+    "tests/benchmarks/gpu/test_sessions.py",
+    "tests/kernels/paged_attention/test_native.py",
+    "tests/engine/asr/test_final_pass.py",
+    "tests/engine/decoder/test_decoder.py",
+    "tests/gateway/server/test_haproxy.py",
+    "tests/end_to_end/test_echo.py",
+    "tests/gateway/engines/test_many_here.py",
+    "tests/headstart/talk/connection/test_resumption.py",
+    "tests/end_to_end/test_model_directory.py",
+)
+"""Files that take longest, the longest first, as the end of a run lists them. They are begun first,
+so that none is left over for one process while the others have ended."""
 
 
 SHOWN, SHOWN_FROM_S = 20, 10.0
