@@ -64,7 +64,7 @@ def workers(chosen: str | None, cores: int, free_bytes: int | None) -> int:
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means. One worker is pytest itself, as without xdist."""
     number = workers(os.environ.get(WORKERS), len(os.sched_getaffinity(0)), available_bytes())
-    print(f"tests: in {number} at a time ({WORKERS} chooses; 1: one after the other)", flush=True)
+    print(f"processes that test: {number} ({WORKERS} chooses another number)", flush=True)
     return 0 if number == 1 else number
 
 
