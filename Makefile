@@ -75,11 +75,11 @@ test: setup ## run the whole suite: style, types, tests
 	$(BIN)/python -m headstart.web_assets
 	$(BIN)/python -m tests.web_demo.chromium
 	$(BIN)/python -m tests.debian_tools
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 coverage: setup ## run the tests and report the lines and branches that they reach (twice as long)
 	@rm -rf build/coverage && mkdir -p build/coverage
-	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage run -m pytest -n auto
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage html --quiet --directory build/coverage/html --fail-under 0
 	$(BIN)/coverage report

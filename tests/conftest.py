@@ -19,6 +19,8 @@ from hypothesis import settings
 from headstart.engine.weights import ensure
 from headstart.kernels import levels
 
+pytest_plugins = ("tests.parallel",)
+
 # pytest puts the checkout on the path. A module imported as `gateway.x` would be a second copy of
 # `headstart.gateway.x`, and a test that patches it would patch nothing.
 for name in ("gateway", "engine", "kernels", "benchmarks", "recipes"):

@@ -6,10 +6,13 @@ the user's cache, for which nobody has to be root.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +22,17 @@ FETCH_TIMEOUT_S = 300
 
 class ToolError(RuntimeError):
     """There is no such program, and none can be fetched."""
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder that is there: of several processes that test, one fetches."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,10 @@ class Tool:
             return [Path(str(program)) for program in found]
         programs = [self.folder / program for program in self.programs]
         if not all(program.is_file() for program in programs):
-            self._fetch()
+            CACHE.mkdir(parents=True, exist_ok=True)
+            with alone(CACHE):
+                if not all(program.is_file() for program in programs):
+                    self._fetch()
         return programs
 
     def _fetch(self) -> None:
@@ -63,7 +80,6 @@ class Tool:
                 f"(Debian: apt-get install {name})"
             )
         print(f"headstart: fetching {name} for tests (once)", flush=True)
-        CACHE.mkdir(parents=True, exist_ok=True)
         # Put in place as a whole: who finds the programs finds their libraries too.
         with tempfile.TemporaryDirectory(dir=CACHE, prefix=".fetching-") as made:
             folder = Path(made) / name

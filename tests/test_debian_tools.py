@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from tests import debian_tools
-from tests.debian_tools import Tool, ToolError
+from tests.debian_tools import Tool, ToolError, alone
 from tests.kernels.arm import run
 
 TOOL = Tool(("thing-of-nobody",), ("usr/bin/thing-of-nobody",), "nothing", with_dependencies=True)
@@ -51,6 +54,27 @@ def test_what_a_package_needs_is_fetched_with_it(programs: Path) -> None:
     for script in programs.iterdir():
         script.unlink()
     assert TOOL.ensure() == [path]
+
+
+def test_of_several_processes_one_fetches(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one waits, and takes what is there then: here it could fetch nothing."""
+    asked = threading.Event()
+
+    def asks(folder: Path) -> AbstractContextManager[None]:
+        asked.set()
+        return alone(folder)
+
+    monkeypatch.setattr(debian_tools, "alone", asks)
+    debian_tools.CACHE.mkdir()
+    with ThreadPoolExecutor(1) as pool:
+        with alone(debian_tools.CACHE):
+            other = pool.submit(TOOL.ensure)
+            assert asked.wait(60)
+            path = TOOL.folder / TOOL.programs[0]
+            path.parent.mkdir(parents=True)
+            path.touch()
+            assert not other.done()
+        assert other.result(60) == [path]
 
 
 @pytest.mark.parametrize("fails", ["install", "download"])

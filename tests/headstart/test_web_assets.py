@@ -89,8 +89,10 @@ class _Registry(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A registry on this machine, on a machine without npm."""
+    """A registry on this machine, on a machine without npm and without a package index, so that
+    no wheel's npm is downloaded (60 MB) to fail at the same registry."""
     monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
     for name in web_assets.REGISTRY_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     _Registry.reply, _Registry.asked = TARBALL, []
@@ -108,7 +110,6 @@ def test_a_registry_named_in_the_environment_is_asked(
     registry: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without npm, over HTTP(S). Where none is named, none is asked, and a wheel's npm is next."""
-    monkeypatch.setattr(web_assets, "NODE_WHEEL", "there-is-no-such-package==0")
     with pytest.raises(AssetError, match=r"no npm here; no registry is named .*; pip download"):
         fetch(ASSET)
     monkeypatch.setenv(variable, registry)

@@ -12,6 +12,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.debian_tools import alone
+
 INSTALL_TIMEOUT_S = 300
 
 
@@ -40,7 +42,9 @@ class DebianProgram:
         """The program, installed with apt-get if need be. Raises BrowserError, never skips."""
         found = self.find()
         if found is None:
-            self._install()
+            with alone(Path(__file__).parent):
+                if self.find() is None:
+                    self._install()
             found = self.find()
         if found is None:
             raise BrowserError(f"apt-get installed {self.package}, but it is not on the path")

@@ -90,6 +90,7 @@ def test_a_killed_engine_hurts_only_its_own_sessions() -> None:
             assert all(told == [] for how, told in ended if how == "completed")
             for socket in sockets:
                 ask(socket)
+            for socket in sockets:
                 done = next_event(socket, "response.done")
                 assert done["response"]["status"] == "completed"
                 assert text_of(done) == WORDS
@@ -140,6 +141,7 @@ def test_a_drained_engine_ends_when_its_last_session_is_gone() -> None:
                 assert held == {"engine-1": 1, "engine-2": 3}
             for socket in sockets:
                 ask(socket)
+            for socket in sockets:
                 assert text_of(next_event(socket, "response.done")) == WORDS
             assert psutil.pid_exists(pids["engine-1"])
         until(lambda: states(running)["engine-1"] == "drained")

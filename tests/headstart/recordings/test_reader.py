@@ -157,7 +157,7 @@ def test_another_version_is_named(tmp_path: Path, version: object) -> None:
         b'{"type":"turn"}\n',
         b"\x1f\x8b",
         b"\x89PNG\r\n\x1a\n",
-        gzip.compress(b""),
+        gzip.compress(b"", mtime=0),
     ],
 )
 def test_other_files_are_no_recordings(tmp_path: Path, data: bytes) -> None:

@@ -42,19 +42,20 @@ def _changed(at: int, value: int) -> bytes:
     return bytes(data)
 
 
+# Named, because the masks are drawn anew: workers compare the names of the tests that they found.
 @pytest.mark.parametrize(
     "data",
     [
-        _changed(0, 0x01),  # the beginning of a fragmented one
-        _changed(0, 0x80),  # a continuation
-        _changed(0, 0x82),  # binary
-        _changed(0, 0xC1),  # compressed
-        _changed(0, 0x89),  # a ping
-        _changed(1, 25),  # not masked
-        framed("cut short")[:-1],
-        framed("one") + framed("two"),
-        b"\x81\xfe\x00\x05" + b"\0\0\0\0hello",  # a length in more bytes than it needs
-        b"\x81\x84\0\0\0\0\xff\xfe\xfd\xfc",  # no UTF-8
+        pytest.param(_changed(0, 0x01), id="the beginning of a fragmented one"),
+        pytest.param(_changed(0, 0x80), id="a continuation"),
+        pytest.param(_changed(0, 0x82), id="binary"),
+        pytest.param(_changed(0, 0xC1), id="compressed"),
+        pytest.param(_changed(0, 0x89), id="a ping"),
+        pytest.param(_changed(1, 25), id="not masked"),
+        pytest.param(framed("cut short")[:-1], id="cut short"),
+        pytest.param(framed("one") + framed("two"), id="two"),
+        pytest.param(b"\x81\xfe\x00\x05" + b"\0\0\0\0hello", id="a length in too many bytes"),
+        pytest.param(b"\x81\x84\0\0\0\0\xff\xfe\xfd\xfc", id="no UTF-8"),
     ],
 )
 def test_everything_else_is_the_parsers(data: bytes) -> None:
