@@ -21,6 +21,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from headstart.engine.api.keys import BadKeys
+from headstart.engine.config import CHOICES, EngineConfig, LlmServerConfig
 from headstart.engine.errors import BadSettings, EngineError
 from headstart.engine.process.ipc import GatewayLink
 from headstart.engine.process.start_clock import StartClock
@@ -29,7 +30,6 @@ from headstart.engine.process.unused_memory import limit_arenas
 
 if TYPE_CHECKING:
     from headstart.engine.api import ModelInfo
-    from headstart.engine.config import EngineConfig
     from headstart.engine.encoders.server import EncoderServer
     from headstart.engine.engine import Engine
 
@@ -112,10 +112,8 @@ def _encode(arguments: argparse.Namespace) -> None:
 
 
 def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) -> None:
-    link.loading("libraries", 0, 0)
-    # torch takes seconds to import, so the gateway is told first.
-    with clock.stage("imports"):
-        config = _config(arguments)
+    link.loading("libraries", 0, 0)  # torch, which takes seconds to import
+    config = _config(arguments)
     if config.encoder_url is not None and (arguments.llm or config.is_packaged):
         expected = "none: only model directories have an encoder process"
         raise BadSettings("encoder_url", expected, config.encoder_url)
@@ -141,19 +139,17 @@ def _collect_again() -> None:
 
 def _config(arguments: argparse.Namespace) -> EngineConfig:
     """Raises `BadSettings`."""
-    from headstart.engine.config import EngineConfig
-
     return EngineConfig(
         model=arguments.model,
         ears_language=arguments.ears_language,
         ears_sessions=arguments.ears_sessions,
         chunk_ms=arguments.chunk_ms,
+        ears_device=arguments.ears_device,
         adapter=arguments.adapter,
         kv_pool_bytes=arguments.kv_pool_mib * MIB,
         kv_dtype=arguments.kv_dtype,
         kv_vision_dtype=arguments.kv_vision_dtype,
         device=arguments.device,
-        ears_device=arguments.ears_device,
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
@@ -238,7 +234,6 @@ def _behind_llm_server(
     """An engine with a packaged model's recogniser and labeller, and an LLM server's decoder."""
     from headstart.engine.asr.chosen import candidates
     from headstart.engine.asr.named import AUTO, find_recognizer
-    from headstart.engine.config import LlmServerConfig
     from headstart.engine.process.llm_server import assemble_llm_server
     from headstart.engine.weights import resolve_senses
 
@@ -279,107 +274,133 @@ def _cores(text: str) -> tuple[int, ...]:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m headstart.engine", description=__doc__)
+    _add_process(parser)
+    _add_model(parser.add_argument_group("model"))
+    _add_llm_server(parser.add_argument_group("LLM server"))
+    _add_hearing(parser.add_argument_group("speech recognition"))
+    _add_pictures(parser.add_argument_group("pictures"))
+    _add_memory(parser.add_argument_group("memory"))
+    _add_steps(parser.add_argument_group("steps"))
+    return parser.parse_args()
+
+
+def _add_choice(
+    group: argparse._ArgumentGroup, flag: str, meaning: str, *, default: str = "auto"
+) -> None:
+    """An option with the values that `EngineConfig` allows its setting."""
+    setting = flag.removeprefix("--").replace("-", "_")
+    group.add_argument(flag, default=default, choices=CHOICES[setting], help=meaning)
+
+
+def _add_process(parser: argparse.ArgumentParser) -> None:
     role = parser.add_mutually_exclusive_group(required=True)
     role.add_argument("--endpoint", help="ZeroMQ address of the gateway")
     encoder = "be an encoder process for engines, at this ZeroMQ address"
     role.add_argument("--serve-encoder", metavar="ADDRESS", help=encoder)
-    elsewhere = "address of an encoder process, which encodes a model directory's pictures"
-    parser.add_argument("--encoder-url", metavar="ADDRESS", help=elsewhere)
-    its_keys = "folder of CURVE keys for the encoder process; needed beyond this machine"
-    parser.add_argument("--encoder-keys", type=Path, help=its_keys)
-    longest = "seconds that the encoder process may take for a picture"
-    parser.add_argument("--encoder-limit-s", type=float, default=60.0, help=longest)
     parser.add_argument("--name", default="", help="its name among the engines of the gateway")
     keys = "folder of CURVE keys, made by `headstart keys`; needed beyond this machine"
     parser.add_argument("--keys", type=Path, help=keys)
     cores = "the cores it may use, such as 0,1,2; default: those of its parent"
     parser.add_argument("--cores", type=_cores, default=(), help=cores)
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
+
+
+def _add_model(group: argparse._ArgumentGroup) -> None:
     models = "medium, small, tiny, or a model directory"
-    parser.add_argument("--model", default="small", help=models)
-    forms = ("auto", "bf16", "fp32", "int8", "dummy")
-    parser.add_argument("--weights", default="auto", choices=forms)
+    group.add_argument("--model", default="small", help=models)
+    _add_choice(group, "--weights", "form of a model directory's weights")
+    sizes = "with dummy weights: 3b, 7b, qwen2-vl-7b or tiny, in place of a directory"
+    group.add_argument("--size", help=sizes)
+    lora = "folder of a LoRA for the language model (PEFT); auto: the model's own; off: none"
+    group.add_argument("--adapter", default="auto", help=lora)
+    group.add_argument("--device", default="auto", help="what decodes: auto, cpu, cuda or cuda:N")
+    _add_choice(group, "--tail", "how much of an open audio unit a model directory reads")
+
+
+def _add_llm_server(group: argparse._ArgumentGroup) -> None:
     llm = "URL of an LLM server that decodes in place of the model; again for each of several"
-    parser.add_argument("--llm", action="append", help=llm)
+    group.add_argument("--llm", action="append", help=llm)
+    group.add_argument("--llm-model", help="which model of the LLM server; default: its only one")
+    group.add_argument("--llm-key-env", help="environment variable with the LLM server's key")
+    most = "most sessions at each LLM server; 0: no limit"
+    group.add_argument("--llm-sessions", type=int, default=0, help=most)
+    tokenizer = "tokenizer of the LLM server's model: a folder, or a GGUF file"
+    group.add_argument("--tokenizer", help=tokenizer)
     senses = "whether pictures and sounds go to the LLM server's model; auto: if it takes them"
     choices = ("auto", "words", "native")
-    parser.add_argument("--senses", default="auto", choices=choices, help=senses)
-    most = "most sessions at each LLM server; 0: no limit"
-    parser.add_argument("--llm-sessions", type=int, default=0, help=most)
-    parser.add_argument("--llm-model", help="which model of the LLM server; default: its only one")
-    parser.add_argument("--llm-key-env", help="environment variable with the LLM server's key")
-    tokenizer = "tokenizer of the LLM server's model: a folder, or a GGUF file"
-    parser.add_argument("--tokenizer", help=tokenizer)
+    group.add_argument("--senses", default="auto", choices=choices, help=senses)
     window = "context that sessions ask for of an LLM server; 0: what there is"
-    parser.add_argument("--window-tokens", type=int, default=0, help=window)
-    sizes = "with dummy weights: 3b, 7b, qwen2-vl-7b or tiny, in place of a directory"
-    parser.add_argument("--size", help=sizes)
-    parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
-    parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
-    reading = "whether a packaged model reads what is written in pictures"
-    parser.add_argument("--reading", default="auto", choices=("auto", "off"), help=reading)
-    detail = "resolution of pictures in messages to a model directory; asked: by the question"
-    details = ("full", "asked", "regions")
-    parser.add_argument("--still-detail", default="full", choices=details, help=detail)
-    pooling = "how a model directory's camera frames become fewer tokens; auto: if asked for"
-    ways = ("auto", "off", "mean", "merge", "learned")
-    parser.add_argument("--frame-pooling", default="auto", choices=ways, help=pooling)
-    fewer = "tokens of a frame, or of a group of frames, with --frame-pooling mean or merge"
-    parser.add_argument("--frame-tokens", type=int, default=64, help=fewer)
-    together = "vision units that --frame-pooling makes one group of"
-    parser.add_argument("--pooled-frames", type=int, default=1, help=together)
+    group.add_argument("--window-tokens", type=int, default=0, help=window)
+
+
+def _add_hearing(group: argparse._ArgumentGroup) -> None:
     ears = "Whisper for speech recognition: a folder, packaged weights, or auto: the largest that "
-    parser.add_argument("--ears", help=ears + "keeps up; default: the model's own")
+    group.add_argument("--ears", help=ears + "keeps up; default: the model's own")
+    group.add_argument("--ears-language", default="en", help="language code such as en, or auto")
     at_once = "simultaneous speakers that --ears auto must keep up with"
-    parser.add_argument("--ears-sessions", type=int, default=2, help=at_once)
-    parser.add_argument("--chunk-ms", type=int, default=500, help="duration of an audio chunk")
-    parser.add_argument("--ears-language", default="en", help="language code such as en, or auto")
-    lora = "folder of a LoRA for the language model (PEFT); auto: the model's own; off: none"
-    parser.add_argument("--adapter", default="auto", help=lora)
-    parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
-    narrow = "storage of pictures' K and V"
-    parser.add_argument(
-        "--kv-vision-dtype", default="same", choices=("same", "int8", "fp8"), help=narrow
-    )
-    parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
-    device = "what decodes: auto, cpu, cuda or cuda:N"
-    parser.add_argument("--device", default="auto", help=device)
-    ears_device = "what recognises speech: auto (the GPU that decodes, if one does), or as --device"
-    parser.add_argument("--ears-device", default="auto", help=ears_device)
-    kept = "share of the words of past turns whose K/V stay; those with least attention go"
-    parser.add_argument("--kv-text-kept", type=float, default=1.0, help=kept)
-    offload = "host memory for K/V of idle sessions"
-    parser.add_argument("--offload-mib", type=int, default=256, help=offload)
-    idle = "seconds without work before a session counts as idle"
-    parser.add_argument("--idle-after-s", type=float, default=5.0, help=idle)
-    packed = "size of the folder of packed weights, MiB; 0: pack anew at each start"
-    parser.add_argument("--packed-cache-mib", type=int, default=2048, help=packed)
-    parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
-    no_sharing = "do not share K/V of equal prefixes between sessions"
-    parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
-    batch = "sessions whose audio shares one recogniser pass"
-    parser.add_argument("--heard-together", type=int, default=0, help=batch)
+    group.add_argument("--ears-sessions", type=int, default=2, help=at_once)
+    group.add_argument("--chunk-ms", type=int, default=500, help="duration of an audio chunk")
+    _add_choice(group, "--transcribe", "whether a Whisper transcribes beside a model directory")
+    together = "sessions whose audio shares one recogniser pass"
+    group.add_argument("--heard-together", type=int, default=0, help=together)
     interval = "sound of a session that is heard in one pass at most, s, when not everybody can be "
     interval += "heard every chunk; 0: one chunk, always"
-    parser.add_argument("--hearing-interval-s", type=float, default=2.0, help=interval)
-    heard = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "
-    heard += "auto: beside if a GPU decodes"
-    threads = ("beside", "within")
-    parser.add_argument("--recognition", default="auto", choices=("auto", *threads), help=heard)
-    budget = "tokens that the decoder takes per step"
-    parser.add_argument("--token-budget", type=int, default=64, help=budget)
-    target = "duration to keep steps near, by fewer tokens than the budget; 0: none"
-    parser.add_argument("--step-target-ms", type=float, default=0.0, help=target)
+    group.add_argument("--hearing-interval-s", type=float, default=2.0, help=interval)
+    device = "what recognises speech: auto (the GPU that decodes, if one does), or as --device"
+    group.add_argument("--ears-device", default="auto", help=device)
+    where = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "
+    _add_choice(group, "--recognition", where + "auto: beside if a GPU decodes")
+
+
+def _add_pictures(group: argparse._ArgumentGroup) -> None:
+    _add_choice(group, "--reading", "whether a packaged model reads what is written in pictures")
+    detail = "resolution of a picture in a message to a model directory; asked: by the question"
+    _add_choice(group, "--still-detail", detail, default="full")
+    pooling = "how a model directory's camera frames become fewer tokens; auto: if asked for"
+    _add_choice(group, "--frame-pooling", pooling)
+    fewer = "tokens of a frame, or of a group of frames, with --frame-pooling mean or merge"
+    group.add_argument("--frame-tokens", type=int, default=64, help=fewer)
+    units = "vision units that --frame-pooling makes one group of"
+    group.add_argument("--pooled-frames", type=int, default=1, help=units)
     where = "where a model directory encodes pictures: beside the steps, or within them"
-    parser.add_argument("--encoders", default="beside", choices=threads, help=where)
+    _add_choice(group, "--encoders", where, default="beside")
     form = "int8: weights of a model directory's encoders in int8, calibrated when loaded"
-    parser.add_argument("--encoder-weights", default="auto", choices=("auto", "int8"), help=form)
+    _add_choice(group, "--encoder-weights", form)
     most = "tokens of the pictures in one batch of an encoder beside"
-    parser.add_argument("--encoder-budget-tokens", type=int, default=4096, help=most)
-    pictures = "pictures of one size in one batch of an encoder beside"
-    parser.add_argument("--encoded-together", type=int, default=1, help=pictures)
+    group.add_argument("--encoder-budget-tokens", type=int, default=4096, help=most)
+    together = "pictures of one size in one batch of an encoder beside"
+    group.add_argument("--encoded-together", type=int, default=1, help=together)
     near = "duration to keep such batches near, by fewer pictures; 0: none"
-    parser.add_argument("--encoder-target-ms", type=float, default=0.0, help=near)
-    return parser.parse_args()
+    group.add_argument("--encoder-target-ms", type=float, default=0.0, help=near)
+    elsewhere = "address of an encoder process, which encodes a model directory's pictures"
+    group.add_argument("--encoder-url", metavar="ADDRESS", help=elsewhere)
+    keys = "folder of CURVE keys for the encoder process; needed beyond this machine"
+    group.add_argument("--encoder-keys", type=Path, help=keys)
+    longest = "seconds that the encoder process may take for a picture"
+    group.add_argument("--encoder-limit-s", type=float, default=60.0, help=longest)
+
+
+def _add_memory(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
+    _add_choice(group, "--kv-dtype", "storage of K and V", default="fp32")
+    _add_choice(group, "--kv-vision-dtype", "storage of pictures' K and V", default="same")
+    kept = "share of the words of past turns whose K/V stay; those with least attention go"
+    group.add_argument("--kv-text-kept", type=float, default=1.0, help=kept)
+    offload = "host memory for K/V of idle sessions"
+    group.add_argument("--offload-mib", type=int, default=256, help=offload)
+    idle = "seconds without work before a session counts as idle"
+    group.add_argument("--idle-after-s", type=float, default=5.0, help=idle)
+    packed = "size of the folder of packed weights, MiB; 0: pack anew at each start"
+    group.add_argument("--packed-cache-mib", type=int, default=2048, help=packed)
+    no_sharing = "do not share K/V of equal prefixes between sessions"
+    group.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
+
+
+def _add_steps(group: argparse._ArgumentGroup) -> None:
+    budget = "tokens that the decoder takes per step"
+    group.add_argument("--token-budget", type=int, default=64, help=budget)
+    target = "duration to keep steps near, by fewer tokens than the budget; 0: none"
+    group.add_argument("--step-target-ms", type=float, default=0.0, help=target)
 
 
 if __name__ == "__main__":

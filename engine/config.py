@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -13,10 +14,15 @@ from headstart.engine.api import MAX_FRAME_TOKENS, MIN_FRAME_TOKENS
 from headstart.engine.errors import BadSettings
 
 MIB = 1 << 20
+LONGEST_CHUNK_MS = 2000
+HEARD_TOGETHER_ON_GPU = 8
+LONGEST_INTERVAL_S = 2.0  # the recogniser takes so much sound in one step
+MIN_TEXT_KEPT = 0.3
 KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
-KV_VISION_DTYPES = ("same", "int8", "fp8")
-BACKENDS = ("auto", "native", "reference", "device")
+MOST_POOLED_FRAMES = 16
 _DEVICE = re.compile(r"auto|cpu|cuda(:\d{1,2})?")
+
+# What a setting may be, by its name.
 _COUNTS = (
     "kv_pool_bytes",
     "block_size",
@@ -25,10 +31,8 @@ _COUNTS = (
     "ears_sessions",
     "encoder_budget_tokens",
     "encoded_together",
+    "threads",
 )
-LONGEST_CHUNK_MS = 2000
-HEARD_TOGETHER_ON_GPU = 8
-LONGEST_INTERVAL_S = 2.0  # the recogniser takes so much sound in one step
 _AT_LEAST_0 = (
     "heard_together",
     "encoder_cache_bytes",
@@ -40,17 +44,28 @@ _AT_LEAST_0 = (
     "step_target_ms",
     "encoder_target_ms",
 )
-WEIGHTS = ("auto", "bf16", "fp32", "int8", "dummy")
-TRANSCRIBE = ("auto", "on", "off")
-TAILS = ("auto", "closed", "provisional")
-READINGS = ("auto", "off")
-ENCODERS = ("beside", "within")
-RECOGNITION = ("auto", "beside", "within")
-ENCODER_WEIGHTS = ("auto", "int8")
-MIN_TEXT_KEPT = 0.3
-STILL_DETAILS = ("full", "asked", "regions")
-POOLINGS = ("auto", "off", "mean", "merge", "learned")
-MOST_POOLED_FRAMES = 16
+_RANGES: Mapping[str, tuple[float, float]] = {
+    "chunk_ms": (20, LONGEST_CHUNK_MS),
+    "hearing_interval_s": (0, LONGEST_INTERVAL_S),
+    "prefix_cache_share": (0, 1),
+    "kv_text_kept": (MIN_TEXT_KEPT, 1),
+    "frame_tokens": (MIN_FRAME_TOKENS, MAX_FRAME_TOKENS),
+    "pooled_frames": (1, MOST_POOLED_FRAMES),
+}
+CHOICES: Mapping[str, Sequence[str]] = {
+    "kv_dtype": KV_DTYPES,
+    "kv_vision_dtype": ("same", "int8", "fp8"),
+    "weights": ("auto", "bf16", "fp32", "int8", "dummy"),
+    "tail": ("auto", "closed", "provisional"),
+    "still_detail": ("full", "asked", "regions"),
+    "frame_pooling": ("auto", "off", "mean", "merge", "learned"),
+    "reading": ("auto", "off"),
+    "encoder_weights": ("auto", "int8"),
+    "recognition": ("auto", "beside", "within"),
+    "encoders": ("beside", "within"),
+    "transcribe": ("auto", "on", "off"),
+    "backend": ("auto", "native", "reference", "device"),
+}
 
 
 def usable_cores() -> int:
@@ -200,69 +215,34 @@ class EngineConfig:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise BadSettings(name, "at least 1", getattr(self, name))
-        if not 20 <= self.chunk_ms <= LONGEST_CHUNK_MS:
-            raise BadSettings("chunk_ms", f"20 to {LONGEST_CHUNK_MS}", self.chunk_ms)
         for name in _AT_LEAST_0:
             if not 0 <= getattr(self, name) < math.inf:  # NaN is out of any range
                 raise BadSettings(name, "at least 0, and finite", getattr(self, name))
-        if not 0 <= self.hearing_interval_s <= LONGEST_INTERVAL_S:
-            expected = f"0 to {LONGEST_INTERVAL_S:g}"
-            raise BadSettings("hearing_interval_s", expected, self.hearing_interval_s)
-        if not 0 <= self.prefix_cache_share <= 1:
-            raise BadSettings("prefix_cache_share", "0 to 1", self.prefix_cache_share)
+        for name, (least, most) in _RANGES.items():
+            if not least <= getattr(self, name) <= most:
+                raise BadSettings(name, f"{least} to {most}", getattr(self, name))
+        for name, values in CHOICES.items():
+            if getattr(self, name) not in values:
+                raise BadSettings(name, f"one of {', '.join(values)}", getattr(self, name))
         if not 0 < self.encoder_limit_s < math.inf:
             raise BadSettings("encoder_limit_s", "above 0, and finite", self.encoder_limit_s)
-        if self.threads < 1:
-            raise BadSettings("threads", "at least 1", self.threads)
-        if not MIN_TEXT_KEPT <= self.kv_text_kept <= 1:
-            raise BadSettings("kv_text_kept", f"{MIN_TEXT_KEPT} to 1", self.kv_text_kept)
-        if self.kv_dtype not in KV_DTYPES:
-            raise BadSettings("kv_dtype", f"one of {', '.join(KV_DTYPES)}", self.kv_dtype)
-        if self.kv_vision_dtype not in KV_VISION_DTYPES:
-            expected = f"one of {', '.join(KV_VISION_DTYPES)}"
-            raise BadSettings("kv_vision_dtype", expected, self.kv_vision_dtype)
+        for name in ("device", "ears_device"):
+            if _DEVICE.fullmatch(getattr(self, name)) is None:
+                raise BadSettings(name, "auto, cpu, cuda or cuda:N", getattr(self, name))
+        self._check_combinations()
+
+    def _check_combinations(self) -> None:
+        """Refuse settings that are valid alone, but not beside another one."""
         if self.kv_vision_dtype != "same" and self.kv_dtype != "fp32":
             expected = (
                 f"'same' with kv_dtype {self.kv_dtype!r}: text is fp32 beside narrow pictures"
             )
             raise BadSettings("kv_vision_dtype", expected, self.kv_vision_dtype)
-        if self.weights not in WEIGHTS:
-            raise BadSettings("weights", f"one of {', '.join(WEIGHTS)}", self.weights)
         if self.size is not None and self.weights != "dummy":
             raise BadSettings("size", "given with weights 'dummy' only", self.size)
-        if self.tail not in TAILS:
-            raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
-        if self.still_detail not in STILL_DETAILS:
-            expected = f"one of {', '.join(STILL_DETAILS)}"
-            raise BadSettings("still_detail", expected, self.still_detail)
-        if self.frame_pooling not in POOLINGS:
-            expected = f"one of {', '.join(POOLINGS)}"
-            raise BadSettings("frame_pooling", expected, self.frame_pooling)
-        if not MIN_FRAME_TOKENS <= self.frame_tokens <= MAX_FRAME_TOKENS:
-            expected = f"{MIN_FRAME_TOKENS} to {MAX_FRAME_TOKENS}"
-            raise BadSettings("frame_tokens", expected, self.frame_tokens)
-        if not 1 <= self.pooled_frames <= MOST_POOLED_FRAMES:
-            expected = f"1 to {MOST_POOLED_FRAMES}"
-            raise BadSettings("pooled_frames", expected, self.pooled_frames)
         if self.pooled_frames > 1 and self.frame_pooling in ("auto", "off"):
             expected = f"1 with frame_pooling {self.frame_pooling!r}"
             raise BadSettings("pooled_frames", expected, self.pooled_frames)
-        if self.reading not in READINGS:
-            raise BadSettings("reading", f"one of {', '.join(READINGS)}", self.reading)
-        if self.encoder_weights not in ENCODER_WEIGHTS:
-            expected = f"one of {', '.join(ENCODER_WEIGHTS)}"
-            raise BadSettings("encoder_weights", expected, self.encoder_weights)
-        if self.recognition not in RECOGNITION:
-            raise BadSettings("recognition", f"one of {', '.join(RECOGNITION)}", self.recognition)
-        if self.encoders not in ENCODERS:
-            raise BadSettings("encoders", f"one of {', '.join(ENCODERS)}", self.encoders)
-        if self.transcribe not in TRANSCRIBE:
-            raise BadSettings("transcribe", f"one of {', '.join(TRANSCRIBE)}", self.transcribe)
-        for name in ("device", "ears_device"):
-            if _DEVICE.fullmatch(getattr(self, name)) is None:
-                raise BadSettings(name, "auto, cpu, cuda or cuda:N", getattr(self, name))
-        if self.backend not in BACKENDS:
-            raise BadSettings("backend", f"one of {', '.join(BACKENDS)}", self.backend)
 
 
 @dataclass(frozen=True, slots=True)

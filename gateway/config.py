@@ -1,8 +1,8 @@
 """Where the gateway's settings come from: defaults < TOML file < `HEADSTART_*` < command line.
 
-`headstart validate FILE` checks a file without starting anything. An invalid value is a
-`ConfigError` that names the setting, its source and the allowed values; so is an unknown key in the
-file.
+`headstart validate FILE` checks a file without starting anything. What is wrong is one
+`ConfigError`, with a sentence for each fault: of an invalid value the setting, its source and the
+allowed values; of an unknown key the likely one; and settings that contradict each other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import difflib
 import json
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -22,24 +22,49 @@ from pydantic_settings import EnvSettingsSource
 from headstart.gateway.errors import ConfigError
 from headstart.gateway.settings import ENV_PREFIX, Settings
 
+NAMES = Settings.model_fields.keys()
+
 
 def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
     """Settings from all four layers. `flags` holds command-line values by field name; None is
-    "not given". Raises `ConfigError`."""
+    "not given". Raises `ConfigError` with all that is wrong."""
     from_file = read_file(file) if file is not None else {}
     from_env = EnvSettingsSource(Settings)()
     from_flags = {key: value for key, value in (flags or {}).items() if value is not None}
     origin = dict.fromkeys(from_file, f"in {file}")
     origin |= {key: f"from {ENV_PREFIX}{key.upper()}" for key in from_env}
     origin |= {key: f"from --{key.replace('_', '-')}" for key in from_flags}
+    given = from_file | from_env | from_flags
     try:
-        return Settings(**(from_file | from_env | from_flags))
+        return Settings(**given)
     except ValidationError as error:
-        raise ConfigError([_sentence(problem, origin) for problem in error.errors()]) from error
+        problems = list(_problems(error.errors(), given, origin))
+        raise ConfigError(problems) from error
+
+
+def _problems(
+    errors: Iterable[Any], given: Mapping[str, Any], origin: Mapping[str, str]
+) -> Iterator[str]:
+    """Each of pydantic's errors as a sentence. It looks for contradictions only if each value is
+    valid by itself: so they are looked for again without the values that are not."""
+    wrong: set[str] = set()
+    for error in errors:
+        if error["loc"]:
+            wrong.add(str(error["loc"][0]))
+            yield _sentence(error, origin)
+    # Of a variable the value has to be replaced, or it would be read again.
+    instead = {name: Settings.model_fields[name].default for name in wrong & origin.keys() & NAMES}
+    try:
+        Settings(**{key: value for key, value in given.items() if key in NAMES} | instead)
+    except ValidationError as error:
+        for each in error.errors():
+            for contradiction in each["ctx"]["error"].found:
+                if not wrong & set(contradiction.names):
+                    yield contradiction.sentence
 
 
 def read_file(file: Path) -> dict[str, Any]:
-    """The TOML file's table. Raises `ConfigError` when unreadable or a key is unknown."""
+    """The TOML file's table. Raises `ConfigError` if it cannot be read."""
     try:
         with file.open("rb") as stream:
             table = tomllib.load(stream)
@@ -47,23 +72,23 @@ def read_file(file: Path) -> dict[str, Any]:
         raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError([f"{file}: is not TOML: {error}"]) from error
-    unknown = [key for key in table if key not in Settings.model_fields]
-    if unknown:
-        raise ConfigError([_unknown(key, f"in {file}") for key in unknown])
     return table
 
 
 def parse_assignments(assignments: list[str]) -> dict[str, str]:
     """`NAME=VALUE` strings of `--set` as flags for `load`. Raises `ConfigError`."""
     flags: dict[str, str] = {}
+    problems = []
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         name = name.strip().replace("-", "_")
         if not equals:
-            raise ConfigError([f"--set {assignment!r}: expected NAME=VALUE"])
-        if name not in Settings.model_fields:
-            raise ConfigError([_unknown(name, "from --set")])
+            problems.append(f"--set {assignment!r}: expected NAME=VALUE")
+        elif name not in NAMES:
+            problems.append(_unknown(name, "from --set"))
         flags[name] = value.strip()
+    if problems:
+        raise ConfigError(problems)
     return flags
 
 
@@ -103,11 +128,9 @@ def _unknown(key: str, where: str) -> str:
 
 def _sentence(problem: Any, origin: Mapping[str, str]) -> str:
     """One pydantic error as a sentence: which setting, whence, what came, what is allowed."""
-    if not problem["loc"]:
-        return str(problem["msg"]).removeprefix("Value error, ")
     name = str(problem["loc"][0])
     where = origin.get(name, "the default")
-    if name not in Settings.model_fields:
+    if name not in NAMES:
         return _unknown(name, where)
     field = Settings.model_fields[name]
     if problem["type"] == "value_error":

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -15,6 +17,22 @@ from headstart.gateway.default_prompts import INSTRUCTIONS
 
 ENV_PREFIX = "HEADSTART_"
 _URL = r"https?://[^\s/?#@]+(/[^\s?#]*)?"
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """Settings that are valid one by one, but not together."""
+
+    names: tuple[str, ...]
+    sentence: str
+
+
+class Contradictions(ValueError):
+    """All that `Settings` found."""
+
+    def __init__(self, found: Sequence[Contradiction]) -> None:
+        self.found = found
+        super().__init__("; ".join(each.sentence for each in found))
 
 
 class Settings(BaseSettings):
@@ -458,31 +476,36 @@ class Settings(BaseSettings):
         return engine
 
     @model_validator(mode="after")
-    def _hush_before_end(self) -> Self:
-        if self.hush_ms > self.silence_ms:
-            raise ValueError(
-                f"hush_ms ({self.hush_ms}) is longer than silence_ms ({self.silence_ms}): the turn "
-                f"would be over before speculation starts"
-            )
+    def _no_contradictions(self) -> Self:
+        found = list(self._contradictions())
+        if found:
+            raise Contradictions(found)
         return self
 
-    @model_validator(mode="after")
-    def _llm_settings_need_an_llm(self) -> Self:
+    def _contradictions(self) -> Iterator[Contradiction]:
+        if self.hush_ms > self.silence_ms:
+            yield Contradiction(
+                ("hush_ms", "silence_ms"),
+                f"hush_ms ({self.hush_ms}) is longer than silence_ms ({self.silence_ms}): the turn "
+                f"would be over before speculation starts",
+            )
         if len(set(self.llm_urls)) < len(self.llm_urls):
-            raise ValueError(f"llm names a server twice: {self.llm}")
+            yield Contradiction(("llm",), f"llm names a server twice: {self.llm}")
         if self.llm is None:
             for name in ("llm_model", "llm_key_env", "tokenizer"):
                 if getattr(self, name) is not None:
-                    raise ValueError(f"{name} is of the LLM server: give its URL as llm, too")
+                    sentence = f"{name} is of the LLM server: give its URL as llm, too"
+                    yield Contradiction((name, "llm"), sentence)
         elif self.device.startswith("cuda"):
-            raise ValueError(f"device {self.device} is of our own decoder, but llm decodes here")
-        return self
-
-    @model_validator(mode="after")
-    def _whole_certificate(self) -> Self:
+            yield Contradiction(
+                ("device", "llm"),
+                f"device {self.device} is of our own decoder, but llm decodes here",
+            )
         if (self.tls_cert is None) != (self.tls_key is None):
-            raise ValueError("tls_cert and tls_key go together: give both, or neither")
-        return self
+            yield Contradiction(
+                ("tls_cert", "tls_key"),
+                "tls_cert and tls_key go together: give both, or neither",
+            )
 
     @property
     def llm_urls(self) -> list[str]:

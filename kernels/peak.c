@@ -1,4 +1,4 @@
-/* What the processor's units for products of bytes could do: a yardstick for bench.py. */
+/* What the processor's units for products of bytes could do: the bound for bench.py. */
 #include "level.h"
 #include "pool.h"
 

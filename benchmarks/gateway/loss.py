@@ -261,7 +261,7 @@ class _Words:
     """Whisper on the received speech, one utterance per round, against what was said."""
 
     def __init__(self, rounds: int) -> None:
-        from headstart.benchmarks.references.yardstick import normaliser
+        from headstart.benchmarks.references.offline import normaliser
         from headstart.engine.asr.recognizer import WhisperRecognizer
         from headstart.engine.weights import resolve_model
 

@@ -167,7 +167,7 @@ async def _speak(link: VoiceLink, number: int, answer: str, voice: _Voice) -> No
 def _row(name: str, voice: _Voice, recognizer: WhisperRecognizer) -> dict[str, Any]:
     import jiwer
 
-    from headstart.benchmarks.references.yardstick import normaliser
+    from headstart.benchmarks.references.offline import normaliser
 
     spell = normaliser()
     heard = [spell(_hear(recognizer, sound)) for sound in voice.sounds]

@@ -162,7 +162,7 @@ def _hear(
     known: Iterable[Any],
 ) -> Iterator[Note]:
     """The clips under all conditions, except those that are known."""
-    from headstart.benchmarks.references.yardstick import Offline
+    from headstart.benchmarks.references.offline import Offline
 
     known = frozenset(known)
     listener = load_recognizer(directory := find_recognizer(ears), ENGLISH_CODE)
@@ -205,7 +205,7 @@ def heard_by(recognizer: WhisperRecognizer, steps: Iterable[Step]) -> str:
 
 def summary(notes: Sequence[Note]) -> dict[str, Any]:
     """The table over conditions, over kinds of them, and the worst."""
-    from headstart.benchmarks.references.yardstick import normaliser
+    from headstart.benchmarks.references.offline import normaliser
 
     spell = normaliser()
     rows = [_row(name, notes, lambda note: note.condition, spell) for name in _names(notes)]

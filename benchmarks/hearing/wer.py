@@ -1,19 +1,19 @@
 """Word error rate of streaming, beside the same Whisper offline on the same clips.
 
-LIST has lines `path TAB text`. Each clip is streamed in chunks and then finished. The yardstick
-gets it whole: `transformers`, greedy, 30 s windows, padded. Both texts and the reference pass the
-same normaliser (numbers, letter case, punctuation and contractions).
+LIST has lines `path TAB text`. Each clip is streamed in chunks and then finished. The offline
+recogniser gets it whole: `transformers`, greedy, 30 s windows, padded. What both heard and the text
+of LIST pass the same normaliser (numbers, letter case, punctuation and contractions).
 
 With `--listener` each clip goes through the gateway's segmenter instead (packets, voice detector,
 pre-roll, pauses), between pauses of a quiet room; the texts of its turns are joined.
 
-Keys: ears, language, wer, yardstick_wer, ratio, errors, yardstick_errors, words, clips,
+Keys: ears, language, wer, offline_wer, ratio, errors, offline_errors, words, clips,
 false_words_per_min (over all kinds of `inputs.noise`; null without `--noise-s`), false_words by
 kind, chunk_ms, listener, speech_s, lag_ms_median, lag_ms_p95, word_lag_ms_median, word_lag_ms_p95,
 letters_lag_ms_median, letters_lag_ms_p95, read_lag_ms_median, read_lag_ms_p95, revised_share,
 reworded_share, rollback_share, hush_ms_p50, hush_ms_p95, kept_share, respelt_share, cost_ms_per_s,
 cpu_ms_per_s (processor time, all threads).
-`--clips` prints each clip where ours and the yardstick differ.
+`--clips` prints each clip where ours and offline differ.
 
 `lag`: from the end of a spoken word to the end of the chunk after which it and all words before it
 are shown and stay, without computing time. `word_lag`: the same of the word alone, where words
@@ -99,7 +99,7 @@ def run(
 
     Raises ValueError naming the line of LIST that is wrong, and what `load_recognizer` does.
     """
-    from headstart.benchmarks.references.yardstick import Offline, normaliser
+    from headstart.benchmarks.references.offline import Offline, normaliser
 
     lines = read_list(clips)[: limit or None]
     listener = load_recognizer(directory := find_recognizer(ears), language)
@@ -117,7 +117,7 @@ def run(
     spell = normaliser(language)
     truth = [spell(text) for _, text in lines]
     heard, whole = [spell(text) for text in tally.texts], [spell(text) for text in theirs]
-    ours, yardstick = _errors(truth, heard), _errors(truth, whole)
+    ours, offline_errors = _errors(truth, heard), _errors(truth, whole)
     words = len(" ".join(truth).split())
     if show_clips:
         _print_differences([path.name for path, _ in lines], truth, heard, whole)
@@ -127,10 +127,10 @@ def run(
             "ears": directory.name,
             "language": language,
             "wer": round(ours / words, 4),
-            "yardstick_wer": round(yardstick / words, 4),
-            "ratio": round(ours / yardstick, 3) if yardstick else None,
+            "offline_wer": round(offline_errors / words, 4),
+            "ratio": round(ours / offline_errors, 3) if offline_errors else None,
             "errors": ours,
-            "yardstick_errors": yardstick,
+            "offline_errors": offline_errors,
             "words": words,
             "clips": len(lines),
             "false_words_per_min": false_words["all"] if false_words else None,

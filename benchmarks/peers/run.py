@@ -36,7 +36,7 @@ from headstart.benchmarks.peers.contention import Contention, calm
 from headstart.benchmarks.peers.environments import EnvironmentFailed, Environments
 from headstart.benchmarks.peers.feeding import ConversationFailed
 from headstart.benchmarks.peers.score import Conversation, Score, as_line, score, summary
-from headstart.benchmarks.references.yardstick import normaliser
+from headstart.benchmarks.references.offline import normaliser
 from headstart.benchmarks.report import percentile
 
 Speak = Callable[[Clip], Awaitable[Conversation]]

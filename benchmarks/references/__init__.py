@@ -1,5 +1,5 @@
 """Other implementations on the same weights, in the same process, to compare with.
 
-`engines`: transformers and llama.cpp, driven as their users would. `yardstick`: Whisper offline, by
+`engines`: transformers and llama.cpp, driven as their users would. `offline`: Whisper offline, by
 transformers (`offline_whisper`, `transformers_whisper`), and how two texts are compared.
 """

@@ -79,19 +79,12 @@ class CallReader:
         self._text += text
         said, calls = "", []
         while not self.ended:
-            if self._inside:
-                calls += self._arguments()
-                if self.in_call or self.error:
+            if not self._inside:
+                said += self._text_before_call()
+                if not self._inside:
                     break
-                continue
-            opened, undecided = self._begins_bare()
-            if undecided:
-                break
-            if not opened:
-                piece, opened = self._outside()
-                said += piece
-                self._said = self._said or bool(piece)
-            if not opened:
+            calls += self._arguments()
+            if self._inside:
                 break
         return said, calls
 
@@ -103,6 +96,15 @@ class CallReader:
         said = "" if self._inside or self._calls or self.ended else self._text
         self._text = ""
         return said, []
+
+    def _text_before_call(self) -> str:
+        """What may be sent of the text before the next call, which is opened if it begins there."""
+        opened, undecided = self._begins_bare()
+        if opened or undecided:
+            return ""
+        text = self._until_tag()
+        self._said = self._said or bool(text)
+        return text
 
     def _begins_bare(self) -> tuple[bool, bool]:
         """Whether a call without tags begins here, and whether that is undecided yet."""
@@ -126,8 +128,8 @@ class CallReader:
         self._inside, self._bare, self._passed_on = True, bare, False
         self._name, self._value, self._written = None, _ObjectEnd(), ""
 
-    def _outside(self) -> tuple[str, bool]:
-        """Text before the next call, and whether that call has begun."""
+    def _until_tag(self) -> str:
+        """The text before the next opening tag, behind which a call is opened."""
         before, opened, rest = self._text.partition(OPEN)
         if not opened:
             held = overlap(before, OPEN)
@@ -137,10 +139,10 @@ class CallReader:
         self._text = rest
         if self._calls and before.strip():
             self.ended = True
-            return "", False
+            return ""
         if opened:
             self._begin(bare=False)
-        return before.rstrip() if opened else before, bool(opened)
+        return before.rstrip() if opened else before
 
     def _arguments(self) -> list[CallPiece]:
         """New pieces of the open call's arguments."""

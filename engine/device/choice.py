@@ -82,7 +82,7 @@ def choose(device: str, found: Found) -> Choice:
     if device == "auto":
         lack = lacking(0, found)
         if lack is not None:
-            return Choice("cpu", f"no usable GPU: {lack[0]}")
+            return Choice("cpu", f"the default ({lack[0]})")
         # Until it has been run and measured on one, nobody gets it unasked.
         gpu = found.gpus[0][0]
         return Choice("cpu", f"{gpu} is there; --device cuda decodes on it, which was never tried")

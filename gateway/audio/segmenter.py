@@ -115,7 +115,6 @@ class SpeechSegmenter:
         self._consumed_sample = 0  # before it, audio was delivered or cleared: no pre-roll
         self._last: Arrival | None = None
         self._silence_fed_samples = 0  # by the watchdog since the last packet, 24 kHz
-        self._inserted_samples = 0
 
     @property
     def detection(self) -> Detection | None:
@@ -125,20 +124,6 @@ class SpeechSegmenter:
     def clock_samples(self) -> int:
         """The session's clock: 16 kHz samples since the session began."""
         return self._audio.end_sample
-
-    @property
-    def open_ref(self) -> TurnRef | None:
-        """The open utterance, if any."""
-        return self._open.ref if self._open else None
-
-    @property
-    def buffered_bytes(self) -> int:
-        return self._audio.size_bytes
-
-    @property
-    def inserted_silence_ms(self) -> float:
-        """Silence that the watchdog has inserted for missing packets, over the session."""
-        return client_samples_to_exact_ms(self._inserted_samples)
 
     def feed(
         self, pcm24k: bytes, received_ns: int, captured_ns: int | None = None
@@ -175,7 +160,6 @@ class SpeechSegmenter:
         if due <= 0:
             return []
         self._silence_fed_samples += due
-        self._inserted_samples += due
         silence = Arrival(now_ns, None, is_real=False)
         return self._hear(self._resampler.feed_pcm(bytes(due * BYTES_PER_SAMPLE)), silence)
 

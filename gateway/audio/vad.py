@@ -348,11 +348,6 @@ class VadWindows:
         self._next_sample = start_sample
         self._carry = b""
 
-    @property
-    def carried_samples(self) -> int:
-        """Samples that wait for a full window."""
-        return len(self._carry) // 2
-
     def feed(self, pcm: bytes, *, from_speech: bool = False) -> list[VadWindow]:
         """s16 at 16 kHz, continuing the stream. Returns every filled window; `from_speech`: only
         from the first one with speech on (a quiet gate needs none before it)."""

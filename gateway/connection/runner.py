@@ -351,31 +351,11 @@ class SessionRunner:
     # --- tasks -----------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """Read the channel. After a message, a client over its share waits. Kept flat, because
-        every audio packet of every client passes here."""
+        """Read the channel to its end. Most packets of sound do not wake this task: they are
+        processed by `_try_inline` while it waits."""
         pause_s: float | None = None
         while True:
-            while pause_s is not None or self._more:
-                if pause_s is not None:
-                    await asyncio.sleep(pause_s)
-                pause_s = None
-                if self._more:
-                    self._more = False
-                    began_s = time.perf_counter()
-                    self._call(self._session.more)
-                    pause_s = self._spent(began_s)
-            if self._flow.must_wait:
-                self._room.clear()
-                # Not `wait_for`: Python 3.11's ignores a cancellation that room comes with.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(CREDIT_WAIT_S):
-                        await self._room.wait()
-            if self._ordered is not None:
-                self._watch.waits(Wait.PICTURES, self._now_ns())
-                await asyncio.wait({self._ordered})
-                self._watch.goes_on()
-                self._ordered = None
-                continue  # the message may have work left
+            await self._until_next_is_due(pause_s)
             self._watch.waits(Wait.MESSAGE, self._now_ns())
             message = await self._channel.receive(self._try_inline)
             self._watch.goes_on()
@@ -383,16 +363,56 @@ class SessionRunner:
             if message is None:
                 return
             began_s = time.perf_counter()
-            if isinstance(message, int):
-                self._call(self._session.receive_binary, message)
-            elif len(message) <= LONG_CHARS:
-                self._call(self._session.receive_text, message)
-            else:
-                self._watch.waits(Wait.PARSER, self._heard_ns)
-                step = await PARSER.run(self._session.prepare, message)
-                self._watch.goes_on()
-                self._call(step)
+            await self._process(message)
             pause_s = self._spent(began_s)
+
+    async def _until_next_is_due(self, pause_s: float | None) -> None:
+        """Wait until the next message may be read: the last one is done, with all of its pictures,
+        the engine is not too far behind, and the client is within its share of the event loop."""
+        while True:
+            await self._finish_last(pause_s)
+            await self._wait_for_room()
+            if self._ordered is None:
+                return
+            self._watch.waits(Wait.PICTURES, self._now_ns())
+            await asyncio.wait({self._ordered})
+            self._watch.goes_on()
+            self._ordered = None
+            pause_s = None  # and look again: the message may have work left
+
+    async def _finish_last(self, pause_s: float | None) -> None:
+        """Do what the last message left for later, piece by piece, with a pause after each piece
+        that takes the client over its share."""
+        while pause_s is not None or self._more:
+            if pause_s is not None:
+                await asyncio.sleep(pause_s)
+            pause_s = None
+            if self._more:
+                self._more = False
+                began_s = time.perf_counter()
+                self._call(self._session.more)
+                pause_s = self._spent(began_s)
+
+    async def _wait_for_room(self) -> None:
+        """Wait while the engine is too far behind, for at most `CREDIT_WAIT_S`."""
+        if self._flow.must_wait:
+            self._room.clear()
+            # Not `wait_for`: Python 3.11's ignores a cancellation that room comes with.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CREDIT_WAIT_S):
+                    await self._room.wait()
+
+    async def _process(self, message: str | int) -> None:
+        """`message`: a text, or the size of a binary one."""
+        if isinstance(message, int):
+            self._call(self._session.receive_binary, message)
+        elif len(message) <= LONG_CHARS:
+            self._call(self._session.receive_text, message)
+        else:
+            self._watch.waits(Wait.PARSER, self._heard_ns)
+            step = await PARSER.run(self._session.prepare, message)
+            self._watch.goes_on()
+            self._call(step)
 
     def _try_inline(self, text: str) -> bool:
         """Process an audio packet without waking the waiting reader. The reader is woken if there

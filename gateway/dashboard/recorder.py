@@ -71,10 +71,6 @@ class Recorder:
         self._watcher = Watcher()
         self._writing: asyncio.Task[None] | None = None
 
-    @property
-    def is_recording(self) -> bool:
-        return self._writing is not None and not self._writing.done()
-
     def start(self) -> None:
         lines = [message.line() for message in self._dashboard.watch(self._watcher)]
         self._writing = tasks.own(self._write(lines), "recorder", self._failed)

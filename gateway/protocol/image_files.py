@@ -280,26 +280,41 @@ class _JpegWalk:
         return True
 
     def _segment(self, marker: int) -> None:
+        segment = self._take_segment()
+        if marker in _JPEG_ALL_FRAMES:
+            self._frame(marker, segment)
+        elif marker in _JPEG_TABLES:
+            self._tables(segment)
+        elif marker == _SOS:
+            self._scan(segment)
+        else:
+            self._metadata(marker, segment)
+
+    def _take_segment(self) -> bytes:
+        """The segment at the walk's position, with its marker and length, and advance past it."""
         data, begin = self._data, self._position
         if begin + 4 > len(data):
             raise Damaged("it ends early")
         (length,) = struct.unpack_from(">H", data, begin + 2)
+        if length < 2:
+            raise Damaged("a segment has no length")
         end = self._position = begin + 2 + length
-        if length < 2 or end > len(data):
-            raise Damaged("it ends early" if end > len(data) else "a segment has no length")
-        segment = data[begin:end]
-        if marker in _JPEG_ALL_FRAMES:
-            self._frame(marker, segment)
-        elif marker in _JPEG_TABLES:
-            self._table_bytes += length
-            if self._table_bytes > MAX_TABLE_BYTES:
-                raise Damaged(f"it has more than {MAX_TABLE_BYTES} bytes of tables")
-            self.kept.append(segment)
-        elif marker == _SOS:
-            self._scan(segment)
-        elif marker == _APP0 and segment[4:9] == b"JFIF\0" and length >= 16:
+        if end > len(data):
+            raise Damaged("it ends early")
+        return data[begin:end]
+
+    def _tables(self, segment: bytes) -> None:
+        self._table_bytes += len(segment) - 2
+        if self._table_bytes > MAX_TABLE_BYTES:
+            raise Damaged(f"it has more than {MAX_TABLE_BYTES} bytes of tables")
+        self.kept.append(segment)
+
+    def _metadata(self, marker: int, segment: bytes) -> None:
+        """Of an APPn segment keep what changes the pixels: how their colours are stored (JFIF,
+        Adobe) and which side is up (Exif). Everything else is left out."""
+        if marker == _APP0 and segment[4:9] == b"JFIF\0" and len(segment) >= 18:
             self.kept.append(b"\xff\xe0\0\x10" + segment[4:16] + b"\0\0")  # without its thumbnail
-        elif marker == _APP14 and segment[4:9] == b"Adobe" and length >= 14:
+        elif marker == _APP14 and segment[4:9] == b"Adobe" and len(segment) >= 16:
             self.kept.append(b"\xff\xee\0\x0e" + segment[4:16])
         elif marker == _APP1 and segment[4:].startswith(EXIF_PREFIX):
             self.orientation = self.orientation or of_exif(segment[4:])

@@ -29,11 +29,6 @@ class Ticker:
         self._due_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    @property
-    def is_running(self) -> bool:
-        """Whether a timer is set."""
-        return self._timer is not None
-
     def add(
         self, call: Callable[[], None], failed: tasks.Failed = tasks.nothing_depends_on_it
     ) -> Callable[[], None]:

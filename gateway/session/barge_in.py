@@ -111,7 +111,7 @@ class InterruptionRule:
 
     def _meant(self, text: str, likely: Sequence[float], spread: float | None) -> bool:
         """Whether words behind which there is a pause interrupt."""
-        words = _meaningful(text, likely, self.least_likely)
+        words = meaningful_words(text, likely, self.least_likely)
         if any(word in TURN_WORDS for word, _ in words):
             return True
         if spread is None or spread >= self.word_spread:
@@ -121,7 +121,7 @@ class InterruptionRule:
 
     def _surely_meant(self, text: str, likely: Sequence[float]) -> bool:
         """Whether words that may go on, and change, interrupt already."""
-        words = _meaningful(text, likely, self.least_likely)
+        words = meaningful_words(text, likely, self.least_likely)
         if not words:
             return False
         first, probability = words[0]
@@ -140,13 +140,10 @@ recogniser shows a first word no sooner than a second has begun, or the first ha
 
 def meaningful_words(
     text: str, likely: Sequence[float] = (), least_likely: float = 0.0
-) -> list[str]:
-    """The normalised words of `text` that are not backchannels and have at least the probability
-    `least_likely`. Words beyond the end of `likely` count as certain."""
-    return [word for word, _ in _meaningful(text, likely, least_likely)]
-
-
-def _meaningful(text: str, likely: Sequence[float], least_likely: float) -> list[tuple[str, float]]:
+) -> list[tuple[str, float]]:
+    """The words of `text`, normalised, each with its probability, that are not backchannels and
+    have at least the probability `least_likely`. Words beyond the end of `likely` count as
+    certain."""
     said = text.split()
     sure = [*likely, *[1.0] * len(said)]
     words = [(_plain(word), p) for word, p in zip(said, sure, strict=False) if _plain(word)]

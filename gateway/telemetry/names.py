@@ -351,4 +351,3 @@ RTP_ROUND_TRIP = Family(
 FAMILIES: dict[str, Family] = {
     family.name: family for family in list(vars().values()) if isinstance(family, Family)
 }
-SERIES = frozenset(name for family in FAMILIES.values() for name in family.series)

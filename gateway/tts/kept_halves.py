@@ -2,9 +2,13 @@
 
 Cutting a voice in two and optimising the halves takes twice the time of everything else that its
 worker does until it speaks. The files lie in the gateway's folder of what it makes once per machine
-(`gateway.audio.native`), 63 MB for joe; their name holds a digest of all that they depend on, and
-those of another digest are removed, as are drafts of a process that was killed. What cannot be kept
-is made at each start.
+(`gateway.audio.native`), 63 MB for joe:
+
+    NAME-KEY-HALF-CHECK.onnx    KEY: of all that the file depends on; CHECK: of what is in it
+
+So several versions of headstart can share the folder: those used last stay, `VERSIONS_KEPT` of
+them. Removed are also the drafts of a process that was killed. What cannot be kept is made at each
+start.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ import os
 import shutil
 import tempfile
 import time
+import zlib
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -28,6 +33,8 @@ log = logging.getLogger("headstart.voice.worker")
 HALVES = ("encoder", "decoder")
 _LIBRARIES = ("onnx", "onnxruntime")
 _ERRORS_ONLY = 3  # ONNX Runtime's; it warns that the files are for this machine
+VERSIONS_KEPT = 3
+_PIECE_BYTES = 1 << 20
 DRAFT = ".making-"
 DRAFT_OLD_S = 3600  # nobody is still at work on it: making takes some seconds
 
@@ -60,17 +67,24 @@ class KeptHalves:
         digest = hashlib.sha256("\n".join(facts).encode())
         for source in (code, Path(__file__)):
             digest.update(source.read_bytes())
-        self._digest = digest.hexdigest()[:20]
+        self._key = digest.hexdigest()[:20]
 
     def load(self) -> list[Any] | None:
         """Sessions of the encoder and the decoder; None if they are not there, or cannot be
         loaded."""
         try:
             folder = cache_folder()
-            paths = [self._path(folder, half) for half in HALVES]
-            if not all(path.is_file() for path in paths):  # raises an error in a closed folder
+            folder.stat()  # raises an error in a closed folder, where `glob` finds nothing
+            found = [list(folder.glob(self._pattern(half))) for half in HALVES]
+            if any(len(files) != 1 for files in found):  # two: made by two processes at once
                 return None
+            paths = [path for (path,) in found]
+            for path in paths:
+                _check(path)
+                os.utime(path)  # it was used last now
             return [session(path) for path in paths]
+        except FileNotFoundError:
+            return None
         except Exception as error:  # the runtime's errors have no common base
             log.warning("the voice that was kept cannot be used, and is made again: %s", error)
             return None
@@ -93,16 +107,42 @@ class KeptHalves:
             for half, draft in zip(HALVES, drafts, strict=True):
                 with draft.open("rb") as file:
                     os.fsync(file.fileno())  # a name for half a file would be worse than none
-                draft.replace(self._path(kept, half))
-        for half in HALVES:
-            for other in kept.glob(f"{self._name}-*-{half}.onnx"):
-                if other != self._path(kept, half):
-                    with contextlib.suppress(OSError):
-                        other.unlink()
+                for damaged in kept.glob(self._pattern(half)):
+                    damaged.unlink(missing_ok=True)
+                name = f"{self._name}-{self._key}-{half}-{_checksum(draft)}.onnx"
+                draft.replace(kept / name)
+        self._remove_old(kept)
         return made
 
-    def _path(self, folder: Path, half: str) -> Path:
-        return folder / f"{self._name}-{self._digest}-{half}.onnx"
+    def _pattern(self, half: str) -> str:
+        return f"{self._name}-{self._key}-{half}-*.onnx"
+
+    def _remove_old(self, folder: Path) -> None:
+        """All but the files of the `VERSIONS_KEPT` keys used last."""
+        for half in HALVES:
+            files: list[tuple[float, Path]] = []
+            for path in folder.glob(f"{self._name}-*-{half}*.onnx"):
+                with contextlib.suppress(OSError):  # another process removes it too
+                    files.append((path.stat().st_mtime, path))
+            for _, path in sorted(files)[:-VERSIONS_KEPT]:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+
+def _checksum(path: Path) -> str:
+    """CRC-32 of a file, against damage: nobody else writes in the folder."""
+    found = 0
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            found = zlib.crc32(piece, found)
+    return f"{found:08x}"
+
+
+def _check(path: Path) -> None:
+    """Raises ValueError if the file is not what was written."""
+    written, found = path.stem.rpartition("-")[2], _checksum(path)
+    if written != found:
+        raise ValueError(f"{path.name} is damaged: its CRC-32 is {found}")
 
 
 def _remove_drafts(folder: Path) -> None:

@@ -1,11 +1,10 @@
 """Which frames of a file's segments the model sees, in two passes.
 
-    first pass    scan(frames)                       ─▶ Candidates: scores, no pixels to speak of
-                  share_budget(candidates of each segment, frames) ─▶ frames for each segment
+    first pass    Scanner, or scan(frames)           ─▶ Candidates: scores, no pixels to speak of
+                  RunningBudget.grant(candidates)    ─▶ how many frames the segment gets
     second pass   choose(policy, candidates, frames) ─▶ Choice: which candidates, and why so
 
-A file of any length is scanned segment by segment (`Scanner`); `RunningBudget` then shares what is
-known so far.
+A file of any length is read once, segment by segment: a budget is shared by what is known so far.
 
 A candidate takes some 7 kB (`scores.LOOK_BYTES`), so a segment's frames need not be held: the
 caller decodes it again, or keeps compressed pictures. All of a segment is known when its frames are
@@ -155,54 +154,9 @@ def small_rgb(frame: av.VideoFrame) -> npt.NDArray[np.uint8]:
     return np.asarray(rgb.to_ndarray(), np.uint8)
 
 
-def share_budget(
-    segments: Sequence[Sequence[Candidate]],
-    frames: int,
-    min_fps: float = MIN_FPS,
-    max_fps: float = MAX_FPS,
-) -> list[int]:
-    """How many of `frames` each segment gets: by its motion, between `min_fps` and `max_fps` of its
-    length, at least one where it has a candidate, and no more than it has candidates.
-
-    If `frames` is below the sum of the minima, all minima are lowered in proportion; if it is above
-    the sum of the maxima, the rest is not used. The result's sum is at most `frames`, unless there
-    are more segments with candidates than frames: then the segments with the most motion get one
-    each.
-    """
-    assert frames >= 0
-    assert 0 < min_fps <= max_fps
-    seconds = [_length_s(segment) for segment in segments]
-    most = [
-        min(len(segment), max(1, math.floor(s * max_fps))) if segment else 0
-        for segment, s in zip(segments, seconds, strict=True)
-    ]
-    least = [min(m, max(1, math.ceil(s * min_fps))) for m, s in zip(most, seconds, strict=True)]
-    weights = [sum(c.motion + STILL for c in segment) for segment in segments]
-    if sum(least) <= frames:
-        return _rounded(weights, least, most, frames)
-    ones = [min(1, part) for part in most]
-    if sum(ones) <= frames:
-        return _rounded(least, ones, least, frames)
-    return _rounded(weights, [0] * len(segments), ones, frames)
-
-
-def _rounded(
-    weights: Sequence[float], least: Sequence[int], most: Sequence[int], frames: int
-) -> list[int]:
-    """Hand out `frames` in proportion to `weights`, from `least` to `most` each, one by one as
-    Sainte-Laguë's method does with seats."""
-    given = list(least)
-    for _ in range(frames - sum(given)):
-        open_ones = [i for i, part in enumerate(given) if part < most[i]]
-        if not open_ones:
-            break
-        given[max(open_ones, key=lambda i: weights[i] / (2 * given[i] + 1))] += 1
-    return given
-
-
 class RunningBudget:
-    """`share_budget` for a file that is read once, from its beginning: `per_s` frames a second on
-    average, more for a segment in which more moves than in those before it.
+    """Frames for the segments of a file that is read once, from its beginning: `per_s` frames a
+    second on average, more for a segment in which more moves than in those before it.
 
     A segment gets between `MIN_FPS` and `MAX_FPS`, and never more than the frames that were earned
     up to its end and are not spent; of what earlier segments left over, as many again as it has

@@ -19,7 +19,7 @@ from typing import Any
 from headstart.client_key import NO_KEY
 from headstart.talk.connection.address import realtime_url
 from headstart.talk.connection.resumption import Open, ResumableConnection, Track, resumable
-from headstart.talk.connection.session import ClientSession, Event
+from headstart.talk.connection.session import ClientSession, Event, another_model
 from headstart.talk.connection.websocket import open_socket
 from headstart.talk.dialog import Dialog, Turn
 from headstart.talk.media.playback import (
@@ -73,7 +73,7 @@ class TalkObserver:
         """A file is about to be sent."""
 
     def remark(self, sentence: str) -> None:
-        """Something is wrong with the file, which showed when it was played."""
+        """The file, or the server, is not as it should be, which showed on the way."""
 
     def progress(self, sent_ms: float) -> None:
         """This much of it has been sent."""
@@ -167,6 +167,9 @@ class _Talker:
         ours: Event = {"events": EXTENSION_EVENTS, "endpointing": "eager", "resume": True}
         wanted = ours if self._options.extensions else None
         self._extensions = await self.session.configure(settings, wanted)
+        remark = another_model(self._options.model, self.session.settings.get("model"))
+        if remark is not None:
+            self._observer.remark(remark)
         self.dialog.errors.clear()  # that our extensions are not known is no fault of the talk
 
     async def take_turn(self, clip: MediaFile) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
-from headstart.engine.config import EngineConfig
+from headstart.engine.config import CHOICES, EngineConfig
 from headstart.engine.errors import BadSettings
 from headstart.engine.process.assemble import require_no_pooling
+from headstart.gateway.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -30,18 +31,18 @@ from headstart.engine.process.assemble import require_no_pooling
         ("ears_sessions", 0),
         ("chunk_ms", 19),
         ("chunk_ms", 2001),
-        ("kv_dtype", "int3"),
         ("kv_vision_dtype", "fp16"),
         ("kv_text_kept", 0.2),
         ("kv_text_kept", 1.1),
         ("kv_text_kept", math.nan),
-        ("still_detail", "low"),
-        ("frame_pooling", "max"),
+        ("encoder_limit_s", 0.0),
+        ("device", "gpu"),
+        ("size", "3b"),  # weights are "auto"
         ("frame_tokens", 15),
         ("frame_tokens", 4097),
         ("pooled_frames", 0),
         ("pooled_frames", 2),  # frame_pooling is "auto"
-        ("backend", "cuda"),
+        *((field, "none of them") for field in CHOICES),
     ],
 )
 def test_a_setting_out_of_range_is_named(field: str, value: Any) -> None:
@@ -49,6 +50,17 @@ def test_a_setting_out_of_range_is_named(field: str, value: Any) -> None:
     with pytest.raises(BadSettings) as caught:
         EngineConfig(**{field: value})
     assert (caught.value.field, repr(caught.value.got)) == (field, repr(value))
+
+
+def test_the_gateway_offers_what_the_engine_allows() -> None:
+    """A value that the gateway takes for an engine's setting is never refused by the engine."""
+    offered = {
+        name: get_args(field.annotation)
+        for name, field in Settings.model_fields.items()
+        if name in CHOICES and get_origin(field.annotation) is Literal
+    }
+    assert {"kv_dtype", "weights", "tail", "still_detail"} <= offered.keys()
+    assert all(set(values) <= set(CHOICES[name]) for name, values in offered.items())
 
 
 def test_narrow_pictures_stand_beside_words_in_fp32() -> None:

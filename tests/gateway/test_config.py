@@ -7,7 +7,6 @@ from headstart.gateway.config import (
     load,
     near_misses,
     parse_assignments,
-    read_file,
 )
 from headstart.gateway.errors import ConfigError
 from headstart.gateway.settings import Settings
@@ -75,6 +74,31 @@ def test_all_problems_at_once(file: Path) -> None:
     assert all(f"(in {file})" in problem for problem in error.value.problems)
 
 
+def test_all_kinds_of_problems_at_once(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mistyped keys, wrong values of two sources, and contradictions: a sentence for each."""
+    file.write_text("prot = 1\nchunk_ms = 1\ntls_cert = 'x'\nhush_ms = 900\ntokenizer = 'y'\n")
+    monkeypatch.setenv("HEADSTART_PORT", "http")
+    with pytest.raises(ConfigError) as error:
+        load(file)
+    beginnings = [" ".join(problem.split()[:2]) for problem in error.value.problems]
+    assert sorted(beginnings) == [
+        "chunk_ms (in",
+        "hush_ms (900)",
+        "port (from",
+        "prot (in",
+        "tls_cert and",
+        "tokenizer is",
+    ]
+
+
+def test_a_wrong_value_contradicts_nothing(file: Path) -> None:
+    """What it should have been is not known, so it is named once and not compared."""
+    file.write_text("silence_ms = 100\nhush_ms = -1\n")
+    with pytest.raises(ConfigError) as error:
+        load(file)
+    assert [problem.split()[0] for problem in error.value.problems] == ["hush_ms"]
+
+
 def test_settings_that_contradict_each_other() -> None:
     """A hush longer than the silence that ends the turn could never be."""
     with pytest.raises(ConfigError, match=r"hush_ms \(900\) is longer than silence_ms \(500\)"):
@@ -85,7 +109,7 @@ def test_unknown_key_in_a_file(file: Path) -> None:
     """A mistyped key is refused, with the likely one."""
     file.write_text("hots = '0.0.0.0'\n")
     with pytest.raises(ConfigError, match=r"hots .*did you mean 'host'"):
-        read_file(file)
+        load(file)
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
@@ -125,6 +149,9 @@ def test_assignments() -> None:
         parse_assignments(["drain_s"])
     with pytest.raises(ConfigError, match="did you mean 'drain_s'"):
         parse_assignments(["drian_s=1"])
+    with pytest.raises(ConfigError) as error:
+        parse_assignments(["drian_s=1", "port", "prot=1"])
+    assert len(error.value.problems) == 3
 
 
 @pytest.mark.parametrize("language", ["German", "de-DE", ""])

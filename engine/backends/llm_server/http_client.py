@@ -122,7 +122,8 @@ class _Attempt:
 
 class HttpClient:
     """Requests to any number of servers. `key`: bearer token for all of them, or None. `clock`
-    stamps what arrives."""
+    stamps what arrives. What waits for `take` is bounded by the requests under way: each brings at
+    most its `max_pieces` and one end."""
 
     def __init__(
         self,
@@ -255,32 +256,27 @@ class HttpClient:
         """One request and its reply. Whether the reply came to its own end."""
         waited_s = self._timeouts.first_s if request.limit_s is None else request.limit_s
         method = "GET" if request.body is None else "POST"
+        stream = self._http.stream(
+            method, request.url, json=request.body, extensions={"trace": attempt.trace}
+        )
         try:
-            async with asyncio.timeout(waited_s) as limit:
-                async with self._http.stream(
-                    method, request.url, json=request.body, extensions={"trace": attempt.trace}
-                ) as response:
-                    attempt.is_answered = True
-                    if response.status_code != httpx.codes.OK:
-                        body = await _whole(response)
-                        raise refusal(response.status_code, response.headers, body, self._key)
-                    if not _is_stream(response):
-                        body = await _whole(response)
-                        piece = _text(body) if request.as_text else object_of(body)
-                        self._put(Arrived(call, piece, self._clock()))
+            async with asyncio.timeout(waited_s) as limit, stream as response:
+                attempt.is_answered = True
+                if response.status_code != httpx.codes.OK:
+                    body = await _whole(response)
+                    raise refusal(response.status_code, response.headers, body, self._key)
+                if not _is_stream(response):
+                    body = await _whole(response)
+                    whole = _text(body) if request.as_text else object_of(body)
+                    self._put(Arrived(call, whole, self._clock()))
+                    return True
+                async for piece in _pieces(response, request.max_pieces):
+                    if piece is None:
                         return True
-                    count = 0
-                    async for line in _lines(response):
-                        if line == "[DONE]":
-                            return True
-                        count += 1
-                        if count > request.max_pieces:
-                            got = f"more than {request.max_pieces} pieces"
-                            raise LlmGarbage("a stream that ends at max_tokens", got)
-                        self._put(Arrived(call, object_of(line.encode()), self._clock()))
-                        waited_s = self._timeouts.between_s
-                        limit.reschedule(self._loop.time() + waited_s)
-                    return False
+                    self._put(Arrived(call, piece, self._clock()))
+                    waited_s = self._timeouts.between_s
+                    limit.reschedule(self._loop.time() + waited_s)
+                return False
         except TimeoutError as error:
             raise LlmStalled(waited_s) from error
 
@@ -356,6 +352,20 @@ async def _whole(response: httpx.Response) -> bytes:
         if len(body) > MAX_REPLY_BYTES:
             raise LlmGarbage("a reply", f"more than {MAX_REPLY_BYTES} bytes")
     return body
+
+
+async def _pieces(response: httpx.Response, most: int) -> AsyncIterator[Json | None]:
+    """The objects of a stream, and None for its own end; a connection that ends first leaves that
+    out. Raises `LlmGarbage` for more than `most` of them."""
+    count = 0
+    async for line in _lines(response):
+        if line == "[DONE]":
+            yield None
+            return
+        count += 1
+        if count > most:
+            raise LlmGarbage("a stream that ends at max_tokens", f"more than {most} pieces")
+        yield object_of(line.encode())
 
 
 async def _lines(response: httpx.Response) -> AsyncIterator[str]:

@@ -273,20 +273,27 @@ class Servers:
     def _checked(self, server: Server, path: str, outcome: Outcome, now_ns: int) -> None:
         if isinstance(outcome, Arrived):
             if path == METRICS:
-                load = load_of(str(outcome.piece.get(TEXT, "")))
-                server.has_metrics = load is not None
-                if load is not None:
-                    self._placer.report(server.url, load, now_ns)
+                self._report_load(server, str(outcome.piece.get(TEXT, "")), now_ns)
             else:
                 self._healthy(server, now_ns)
             return
         del server.checks[outcome.call]
         if not isinstance(outcome, Broken):
             return
-        error = outcome.error
         if path == METRICS:
-            server.has_metrics = not isinstance(error, LlmRefused | LlmKeyRefused)
-        elif isinstance(error, LlmBusy) and error.status == DRAINS:
+            server.has_metrics = not isinstance(outcome.error, LlmRefused | LlmKeyRefused)
+        else:
+            self._health_failed(server, path, outcome.error, now_ns)
+
+    def _report_load(self, server: Server, metrics: str, now_ns: int) -> None:
+        load = load_of(metrics)
+        server.has_metrics = load is not None
+        if load is not None:
+            self._placer.report(server.url, load, now_ns)
+
+    def _health_failed(self, server: Server, path: str, error: LlmServerError, now_ns: int) -> None:
+        """What an error says of the server that was asked at `path` whether it is well."""
+        if isinstance(error, LlmBusy) and error.status == DRAINS:
             self._draining(server, error, now_ns)
         elif isinstance(error, LlmRefused | LlmKeyRefused) and path == HEALTH:
             server.health_path, server.check_due_ns = MODELS, now_ns

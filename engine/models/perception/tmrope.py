@@ -58,11 +58,6 @@ class TmRope:
     def restore(self, snapshot: Any) -> None:
         self._state = _State(*snapshot)
 
-    @property
-    def next_generated(self) -> int:
-        """The id that an answer would begin with."""
-        return self._state.top + 1
-
     def advance(self, token: int, media: MediaPosition | None) -> Axes:
         """Position of the next token."""
         state = self._state

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -25,6 +26,17 @@ Event = dict[str, Any]
 
 def _ignore(_: Event) -> None:
     pass
+
+
+def another_model(wanted: str | None, served: object) -> str | None:
+    """A sentence if a server's session has another model than `wanted`, a name (of a directory the
+    server makes up a name). Servers of ours answer to any name, because clients send those of
+    OpenAI's models. `served`: a session's `model`, perhaps with a version behind the name."""
+    if wanted is None or os.sep in wanted or not isinstance(served, str):
+        return None
+    if served == wanted or served.startswith(f"{wanted}-"):
+        return None
+    return f"the server runs {served!r}, not {wanted!r}: the model is chosen where it is started"
 
 
 class ClientSession:

@@ -19,7 +19,7 @@ from typing import Any
 from headstart.gateway.errors import ServerRefused, TalkError
 from headstart.gateway.runtime import tasks
 from headstart.talk.connection.address import realtime_url
-from headstart.talk.connection.session import ClientSession, Event
+from headstart.talk.connection.session import ClientSession, Event, another_model
 from headstart.talk.long_file import out_of_band, prompts, transcription
 from headstart.talk.long_file.file_info import FileInfo, NothingToSee, read_info, within
 from headstart.talk.long_file.frame_choice import FrameChooser
@@ -266,9 +266,15 @@ class _Analysis:
                 note.captions.append(caption)
 
     async def _ask(self, message: Sequence[Event], max_tokens: int) -> Reply:
-        return await self._model.use(
+        reply = await self._model.use(
             lambda session, answers: answers.answer(session, message, max_tokens)
         )
+        if self.report.model is None:
+            self.report.model = self._model.model
+            remark = another_model(self._options.model, self._model.model)
+            if remark is not None:
+                self._remark(remark)
+        return reply
 
     def _remark(self, sentence: str) -> None:
         self.report.remarks.append(sentence)

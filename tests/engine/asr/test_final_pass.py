@@ -14,7 +14,7 @@ import torch
 from headstart.benchmarks.inputs.recordings import CLIPS, load_f32
 from headstart.benchmarks.inputs.spoken import in_a_room
 from headstart.benchmarks.inputs.voices import Line, Say, cast
-from headstart.benchmarks.references.yardstick import Offline, normaliser
+from headstart.benchmarks.references.offline import Offline, normaliser
 from headstart.engine.asr.decoding import Decoded
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.stage_clock import StageClock

@@ -18,7 +18,7 @@ WHOLE = Found("2.14", True, [("H200", (9, 0)), ("RTX 2080", (7, 5))], triton=Tru
 def test_auto_is_the_cpu_and_says_why() -> None:
     """Where there is a GPU too, until the decoder has been measured on one."""
     assert choose("auto", replace(WHOLE, gpus=[])) == choice.Choice(
-        "cpu", "no usable GPU: torch finds no GPU"
+        "cpu", "the default (torch finds no GPU)"
     )
     there = choose("auto", WHOLE)
     assert there.name == "cpu"

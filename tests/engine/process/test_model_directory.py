@@ -427,7 +427,7 @@ def test_what_decodes_is_told_with_the_model(
     nothing = Found("2.14", built_for_gpu=True, gpus=[], triton=True, compiler=True)
     monkeypatch.setattr(Found, "here", lambda: nothing)
     info = infos(served)
-    assert (info.device, info.device_reason.partition(":")[0]) == ("cpu", "no usable GPU")
+    assert (info.device, info.device_reason) == ("cpu", "the default (torch finds no GPU)")
     assert infos(served, device="cpu").device_reason == "as asked"
 
 

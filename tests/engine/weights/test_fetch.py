@@ -265,8 +265,9 @@ def test_an_unknown_name_lists_the_known(root: Path, shelf: Shelf) -> None:
 
 def test_resolve_model_gives_every_path(root: Path, shelf: Shelf) -> None:
     """A model resolves to the paths of its parts, with no fallback when all is well."""
-    model = resolve_model("large", fetcher=fetcher(root, shelf))
-    assert (model.name, model.asked_for, model.fallback_reason) == ("large", "large", None)
+    progress = Notes()
+    model = resolve_model("large", progress, fetcher=fetcher(root, shelf))
+    assert (model.name, progress.notes) == ("large", [])
     assert model.llm.read_bytes() == BIG
     assert model.ears == model.eyes == model.names == root / "weights/folder"
     assert model.faces is None
@@ -281,15 +282,13 @@ def test_another_whisper_replaces_the_models(root: Path, shelf: Shelf) -> None:
 
 
 def test_resolve_model_falls_back_out_loud(root: Path, shelf: Shelf) -> None:
-    """When the default can't be had the smaller one is taken, and it is said and recorded."""
+    """When the default can't be had the smaller one is taken, and it is said."""
     (shelf.folder / "big0-1.0-py3-none-any.whl").unlink()
     progress = Notes()
     model = resolve_model("large", progress, fetcher=fetcher(root, shelf))
-    assert (model.name, model.asked_for) == ("least", "large")
+    assert model.name == "least"
     assert model.llm.name == "little.bin"
-    assert model.fallback_reason is not None
-    assert "using 'least'" in model.fallback_reason
-    assert model.fallback_reason in progress.notes
+    assert any("'large' is not available, using 'least'" in note for note in progress.notes)
 
 
 def test_fallbacks_are_tried_in_order(root: Path, shelf: Shelf) -> None:
@@ -299,11 +298,9 @@ def test_fallbacks_are_tried_in_order(root: Path, shelf: Shelf) -> None:
     progress = Notes()
     fetch = replace(fetcher(root, shelf), manifest=parse(text))
     model = resolve_model("huge", progress, fetcher=fetch)
-    assert (model.name, model.asked_for) == ("least", "huge")
-    assert model.fallback_reason is not None
+    assert model.name == "least"
     for missing, used in (("huge", "large"), ("large", "least")):
         choice = f"{missing!r} is not available, using {used!r}"
-        assert choice in model.fallback_reason
         assert any(choice in note for note in progress.notes)
 
 
@@ -317,7 +314,7 @@ def test_a_model_without_its_faces_still_runs(root: Path, shelf: Shelf) -> None:
         wheel.unlink()
     progress = Notes()
     model = resolve_model("large", progress, fetcher=fetch)
-    assert (model.name, model.faces, model.fallback_reason) == ("large", None, None)
+    assert (model.name, model.faces) == ("large", None)
     assert any("people won't be recognised" in note for note in progress.notes)
 
 
@@ -332,7 +329,7 @@ def test_a_model_that_cannot_read_still_runs(root: Path, shelf: Shelf) -> None:
         wheel.unlink()
     progress = Notes()
     model = resolve_model("large", progress, fetcher=fetch)
-    assert (model.name, model.reading, model.fallback_reason) == ("large", None, None)
+    assert (model.name, model.reading) == ("large", None)
     assert any("won't be read" in note for note in progress.notes)
 
 

@@ -93,10 +93,9 @@ async def test_a_full_disk_ends_the_recording_and_nothing_else(
     with caplog.at_level(logging.ERROR):
         dashboard.hub.turn(record())
         async with asyncio.timeout(20):
-            while recorder.is_recording:
+            while dashboard.hub.is_watched:
                 await asyncio.sleep(0.02)
     assert "No space left on device; the server goes on" in caplog.text
-    assert not dashboard.hub.is_watched
     dashboard.hub.turn(record("resp_2"))
     await recorder.stop()
 

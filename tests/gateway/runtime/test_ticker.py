@@ -1,6 +1,9 @@
 import asyncio
 import functools
 from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from headstart.gateway.runtime.ticker import SLOTS, Ticker
 
@@ -43,13 +46,28 @@ async def test_who_has_left_is_called_no_more() -> None:
     assert calls == ["ended it"] * 3
 
 
-async def test_it_rests_while_nobody_is_there_and_goes_on() -> None:
-    """No timer is left behind by the last who leaves; the next one starts it again."""
-    ticker = Ticker(0.01)
+async def test_it_rests_while_nobody_is_there_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The timer of the last who leaves is not followed by another; the next one starts it again."""
+    loop, ticker = asyncio.get_running_loop(), Ticker(0.01)
+    timers: list[asyncio.TimerHandle] = []
+    call_at = loop.call_at
+
+    def noted(
+        when_s: float, call: Callable[..., object], *arguments: Any, **context: Any
+    ) -> asyncio.TimerHandle:
+        timer = call_at(when_s, call, *arguments, **context)
+        if getattr(call, "__self__", None) is ticker:
+            timers.append(timer)
+        return timer
+
+    monkeypatch.setattr(loop, "call_at", noted)
     for _ in range(2):
         called = asyncio.Event()
         leave = ticker.add(called.set)
         await called.wait()
         leave()
-        while ticker.is_running:
+        last, before = timers[-1], len(timers)
+        while loop.time() <= last.when():
             await asyncio.sleep(0.001)
+        await asyncio.sleep(0)  # what was due by then has run
+        assert len(timers) == before

@@ -253,9 +253,9 @@ def test_people_are_told_what_decodes_and_why(capsys: pytest.CaptureFixture[str]
     """Beside the model; nothing where an LLM server decodes."""
     announcer = Announcer("http://h:1", None)
     announcer.listening()
-    model = api.ModelInfo("small", 1, 1, 1, 1, 1.0, device="cpu", device_reason="no usable GPU: x")
+    model = api.ModelInfo("small", 1, 1, 1, 1, 1.0, device="cpu", device_reason="the default (x)")
     announcer.engine_ready(api.Ready("1", model))
-    assert "decoder on cpu: no usable GPU: x" in capsys.readouterr().err
+    assert "decoder on cpu: the default (x)" in capsys.readouterr().err
     announcer = Announcer("http://h:1", None)
     announcer.listening()
     announcer.engine_ready(api.Ready("1", api.ModelInfo("small", 1, 1, 1, 1, 1.0)))

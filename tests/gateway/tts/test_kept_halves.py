@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,14 @@ import pytest
 from onnx import TensorProto, helper
 
 from headstart.engine.weights import ensure
-from headstart.gateway.tts.kept_halves import DRAFT, DRAFT_OLD_S, HALVES, KeptHalves, session
+from headstart.gateway.tts.kept_halves import (
+    DRAFT,
+    DRAFT_OLD_S,
+    HALVES,
+    VERSIONS_KEPT,
+    KeptHalves,
+    session,
+)
 from headstart.gateway.tts.vits import Vits, load_vits, read_vits
 
 
@@ -69,30 +77,61 @@ def test_what_was_made_is_loaded(weights: Path) -> None:
     assert len(files(weights)) == len(HALVES)
 
 
-@pytest.mark.parametrize("half", HALVES)
+def cut(data: bytes) -> bytes:
+    return data[:-20]
+
+
+def flip(data: bytes) -> bytes:
+    """One bit, which a runtime might not notice."""
+    middle = len(data) // 2
+    return data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+
+
+@pytest.mark.parametrize(
+    ("half", "damage"), [("encoder", cut), ("decoder", cut), ("encoder", flip)]
+)
 def test_a_damaged_file_is_made_again(
-    weights: Path, half: str, caplog: pytest.LogCaptureFixture
+    weights: Path, half: str, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is said in the log."""
     kept(weights).make(MODELS)
-    (path,) = (weights.parent / "cache" / "headstart" / "gateway").glob(f"*-{half}.onnx")
-    path.write_bytes(path.read_bytes()[:-20])
+    (path,) = (weights.parent / "cache" / "headstart" / "gateway").glob(f"*-{half}-*.onnx")
+    path.write_bytes(damage(path.read_bytes()))
     with caplog.at_level(logging.WARNING):
         assert kept(weights).load() is None
     assert "made again" in caplog.text
     kept(weights).make(MODELS)
     assert kept(weights).load() is not None
+    assert len(files(weights)) == len(HALVES)
 
 
-def test_other_weights_are_another_voice(weights: Path) -> None:
-    """The files of those before go when these are made."""
-    kept(weights).make(MODELS)
-    before = files(weights)
-    os.utime(weights, ns=(1, 1))
-    assert kept(weights).load() is None
-    assert results(kept(weights).make(MODELS)) == WANTED
-    assert len(files(weights)) == len(before)
-    assert not set(files(weights)) & set(before)
+def version(weights: Path, number: int) -> KeptHalves:
+    """Of the same name, and other weights."""
+    os.utime(weights, ns=(number, number))
+    return kept(weights)
+
+
+def test_versions_share_a_folder(weights: Path) -> None:
+    """Each finds its own files, and none removes what another has used lately."""
+    for number in range(VERSIONS_KEPT):
+        assert version(weights, number).load() is None
+        assert results(version(weights, number).make(MODELS)) == WANTED
+    for number in range(VERSIONS_KEPT):
+        assert version(weights, number).load() is not None
+
+
+def test_the_version_that_was_used_longest_ago_goes(weights: Path) -> None:
+    """When one too many is made."""
+    for number in range(VERSIONS_KEPT):
+        version(weights, number).make(MODELS)
+        for path in (weights.parent / "cache" / "headstart" / "gateway").iterdir():
+            status = path.stat()
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns - 10**12))
+    assert version(weights, 0).load() is not None  # it was the oldest
+    version(weights, VERSIONS_KEPT).make(MODELS)
+    assert len(files(weights)) == VERSIONS_KEPT * len(HALVES)
+    there = [version(weights, n).load() is not None for n in range(VERSIONS_KEPT + 1)]
+    assert there == [True, False, *[True] * (VERSIONS_KEPT - 1)]
 
 
 def no_home() -> Path:

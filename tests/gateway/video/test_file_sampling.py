@@ -25,7 +25,6 @@ from headstart.gateway.video.file_sampling import (
     Scanner,
     choose,
     scan,
-    share_budget,
     small_rgb,
 )
 from headstart.gateway.video.sampling import FrameScores
@@ -232,59 +231,6 @@ def test_any_segment_can_be_chosen_from(
     assert bool(indexes) == bool(frames)
     assert list(indexes) == sorted(set(indexes))
     assert all(0 <= index < len(found) for index in indexes)
-
-
-# --- several segments ----------------------------------------------------------------------------
-
-
-def test_segments_share_a_budget_by_their_motion() -> None:
-    """Three of 30 s: where most moves is most looked at, each between 0.5 and 4 frames a second."""
-    segments = [
-        [candidate(30 * s + n / 4, motion=motion) for n in range(120)]
-        for s, motion in enumerate((0.001, 0.02, 0.2))
-    ]
-    shares = share_budget(segments, 150)
-    assert sum(shares) == 150
-    assert shares == sorted(shares)
-    assert shares[0] == 30 * MIN_FPS
-    assert shares[2] > 2 * shares[1]
-    assert shares[2] <= 30 * MAX_FPS
-
-
-def test_a_budget_that_nobody_needs_is_not_used_up() -> None:
-    """Two segments of ten seconds take at most 80 frames."""
-    segments = [[candidate(n / 8, motion=0.1) for n in range(80)] for _ in range(2)]
-    assert share_budget(segments, 1_000) == [40, 40]
-
-
-def test_too_small_a_budget_lowers_all_minima() -> None:
-    """30 s, 30 s and 60 s with 8 frames: one each at least, by their length."""
-    segments = [still(120), still(120), still(240)]
-    assert share_budget(segments, 8) == [2, 2, 4]
-    assert sum(share_budget([still(120)] * 5, 3)) == 3
-    assert share_budget([still(120), [], still(1)], 100) == [99, 0, 1]
-
-
-@given(
-    lengths=st.lists(st.integers(0, 200), max_size=8),
-    motions=st.lists(st.floats(0, 1), min_size=8, max_size=8),
-    frames=st.integers(0, 500),
-)
-def test_any_budget_can_be_shared(lengths: list[int], motions: list[float], frames: int) -> None:
-    """Never more than there is, of candidates, of seconds and of frames; each segment that has
-    candidates gets one, if there are frames enough."""
-    segments = [
-        [candidate(n / 4, motion=motion) for n in range(length)]
-        for length, motion in zip(lengths, motions, strict=False)
-    ]
-    shares = share_budget(segments, frames)
-    assert sum(shares) <= frames
-    for share, length in zip(shares, lengths, strict=True):
-        assert share <= length
-    if frames >= sum(length > 0 for length in lengths):
-        assert all(
-            (share > 0) == (length > 0) for share, length in zip(shares, lengths, strict=True)
-        )
 
 
 # --- segments one after the other ----------------------------------------------------------------

@@ -13,6 +13,7 @@ from headstart.gateway.errors import FileMissing, ServerFailed, ServerRefused, S
 from headstart.talk.client import TalkObserver, TalkOptions, talk
 from headstart.talk.connection.address import realtime_url
 from headstart.talk.connection.resumption import ResumableConnection
+from headstart.talk.connection.session import another_model
 from headstart.talk.dialog import Dialog
 from headstart.talk.local_server import status_url
 from tests.headstart.talk.media_files import write_quiet
@@ -23,6 +24,10 @@ FAST = TalkOptions(fast=True)
 class Recorder(TalkObserver):
     def __init__(self) -> None:
         self.kinds: list[str] = []
+        self.remarks: list[str] = []
+
+    def remark(self, sentence: str) -> None:
+        self.remarks.append(sentence)
 
     def event(self, event: dict[str, Any], dialog: Dialog) -> None:
         self.kinds.append(event["type"])
@@ -43,6 +48,30 @@ async def test_a_spoken_file_is_one_turn(fake_server_url: str, spoken: Path) -> 
     assert result["kv"]["bytes"] > 0
     assert result["errors"] == []
     assert "gateway.hearing" in recorder.kinds
+    assert recorder.remarks == []
+
+
+async def test_another_model_than_asked_for_is_told(fake_server_url: str, spoken: Path) -> None:
+    """The server answers to any name, as clients of OpenAI's expect; a person may mean the name."""
+    recorder = Recorder()
+    await talk([spoken], fake_server_url, TalkOptions(fast=True, model="medium"), recorder)
+    sentence = "the server runs 'fake', not 'medium': the model is chosen where it is started"
+    assert recorder.remarks == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "served"),
+    [
+        (None, "small"),
+        ("small", "small"),
+        ("gpt-realtime", "gpt-realtime-2025-08-28"),
+        ("./models/qwen", "Qwen2.5-Omni"),
+        ("small", None),
+    ],
+)
+def test_the_same_model_by_another_name_is_no_other(wanted: str | None, served: str | None) -> None:
+    """With its version, from its directory, or not told at all."""
+    assert another_model(wanted, served) is None
 
 
 async def test_several_files_are_several_turns(fake_server_url: str, spoken: Path) -> None:

@@ -71,6 +71,7 @@ async def test_a_film_with_speech(fake_server_url: str, tmp_path: Path) -> None:
     )
     wire = report.to_wire()
     assert wire["complete"] is True
+    assert (wire["model"], report.remarks) == ("fake", [])
     assert [answer["answer"] for answer in wire["answers"]] == [ANSWER, ANSWER]
     (part,) = wire["parts"]
     assert part["summary"] == ANSWER
@@ -80,6 +81,13 @@ async def test_a_film_with_speech(fake_server_url: str, tmp_path: Path) -> None:
     assert part["pictures"][0] == 0
     assert wire["client_peak_bytes"] > 0
     json.dumps(wire)
+
+
+async def test_another_model_than_asked_for_is_told(fake_server_url: str, film: Path) -> None:
+    """Once, however many sessions and answers there are."""
+    options = AnalysisOptions(QUESTIONS, model="medium")
+    report = await analyse(film, fake_server_url, options, AnalysisObserver())
+    assert sum("runs 'fake', not 'medium'" in remark for remark in report.remarks) == 1
 
 
 async def test_parts_follow_each_other(fake_server_url: str, film: Path) -> None:

@@ -1,4 +1,4 @@
-"""The reference for streaming recognition: the same Whisper offline, and text comparison."""
+"""What streaming recognition is compared with: the same Whisper offline; and how texts compare."""
 
 from __future__ import annotations
 

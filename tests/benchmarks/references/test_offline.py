@@ -1,8 +1,8 @@
-"""headstart.benchmarks.references.yardstick: how texts are compared."""
+"""headstart.benchmarks.references.offline: how texts are compared."""
 
 from __future__ import annotations
 
-from headstart.benchmarks.references.yardstick import normaliser
+from headstart.benchmarks.references.offline import normaliser
 
 
 def test_accents_count_in_no_language_but_their_letters_do() -> None:
