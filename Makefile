@@ -9,6 +9,10 @@ MODEL ?= small
 # `make lock UPGRADE=` keeps every version that the ranges still allow.
 UPGRADE ?= --upgrade
 
+# pip unpacks gigabytes in TMPDIR, and /tmp may be a small part of memory.
+PIP_INSTALL := TMPDIR="$${TMPDIR:-$(CURDIR)/$(VENV)/tmp}" $(BIN)/python -m pip install -c $(LOCK)
+INCOMPLETE := { echo "headstart: set-up is not complete, for the reason above (docs/troubleshooting.md). Run the same command again: it goes on where it can" >&2; exit 1; }
+
 .DEFAULT_GOAL := help
 .PHONY: help setup hooks weights demo serve test coverage test-firefox test-clients test-backends test-arm bench lock style types tree screenshots clean
 
@@ -18,13 +22,14 @@ help: ## show this list
 		$(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml $(LOCK)
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headstart needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
-	@{ command -v $${CC:-cc} || command -v gcc || command -v clang; } >/dev/null || \
-		{ echo "headstart needs a C compiler (Debian and Ubuntu: apt install gcc)" >&2; exit 1; }
-	@echo "headstart: making $(VENV) (about 2.5 GB to download, 6.5 GB on disk, once; PyTorch is most of it)"
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
-	$(BIN)/python -m pip install --quiet -c $(LOCK) --upgrade pip
-	$(BIN)/python -m pip install --progress-bar on -c $(LOCK) --build-constraint $(LOCK) -e '.[test,voice,otel]'
+	@command -v "$(PYTHON)" >/dev/null || { echo "headstart needs Python 3.11 to 3.14, and there is no $(PYTHON) (Debian and Ubuntu: apt install python3 python3-venv gcc libc6-dev)" >&2; exit 1; }
+	@python=$(BIN)/python; test -x $$python || python="$(PYTHON)"; "$$python" -I headstart/setup_check.py $(VENV)
+	@echo "headstart: making $(VENV) (about 3.3 GB to download, 6.5 GB on disk, once; PyTorch is most of it)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+	@rm -rf $(VENV)/tmp && mkdir $(VENV)/tmp
+	$(PIP_INSTALL) --quiet --upgrade pip || $(INCOMPLETE)
+	$(PIP_INSTALL) --progress-bar on --build-constraint $(LOCK) -e '.[test,voice,otel]' || $(INCOMPLETE)
+	@rm -rf $(VENV)/tmp
 	$(BIN)/python -m headstart.kernels.build
 	@$(BIN)/python -m compileall -q headstart gateway engine kernels || echo "headstart: set-up goes on; Python compiles these itself, at each start"
 	@$(BIN)/python -m headstart.web_assets || echo "headstart: set-up goes on without it"
