@@ -1,5 +1,5 @@
-# headstart: every target makes and uses .venv/ by itself; nothing else is needed but Python >= 3.11
-# and a C compiler.
+# headstart: every target makes and uses .venv/ by itself; nothing else is needed but Python 3.11 to
+# 3.14 and a C compiler (headstart/setup_check.py).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -11,7 +11,7 @@ UPGRADE ?= --upgrade
 
 # pip unpacks gigabytes in TMPDIR, and /tmp may be a small part of memory.
 PIP_INSTALL := TMPDIR="$${TMPDIR:-$(CURDIR)/$(VENV)/tmp}" $(BIN)/python -m pip install -c $(LOCK)
-INCOMPLETE := { echo "headstart: set-up is not complete, for the reason above (docs/troubleshooting.md). Run the same command again: it goes on where it can" >&2; exit 1; }
+STOPPED := { echo "headstart: set-up stopped; pip says why above. If it could not connect, there is no network, or a proxy that it does not know (HTTPS_PROXY, PIP_INDEX_URL). Then run the same command again" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
 .PHONY: help setup hooks weights demo serve test coverage test-firefox test-clients test-backends test-arm bench lock style types tree screenshots clean
@@ -27,8 +27,8 @@ $(STAMP): pyproject.toml $(LOCK)
 	@echo "headstart: making $(VENV) (about 3.3 GB to download, 6.5 GB on disk, once; PyTorch is most of it)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 	@rm -rf $(VENV)/tmp && mkdir $(VENV)/tmp
-	$(PIP_INSTALL) --quiet --upgrade pip || $(INCOMPLETE)
-	$(PIP_INSTALL) --progress-bar on --build-constraint $(LOCK) -e '.[test,voice,otel]' || $(INCOMPLETE)
+	@$(PIP_INSTALL) --quiet --upgrade pip || $(STOPPED)
+	@$(PIP_INSTALL) --progress-bar on --build-constraint $(LOCK) -e '.[test,voice,otel]' || $(STOPPED)
 	@rm -rf $(VENV)/tmp
 	$(BIN)/python -m headstart.kernels.build
 	@$(BIN)/python -m compileall -q headstart gateway engine kernels || echo "headstart: set-up goes on; Python compiles these itself, at each start"
