@@ -13,7 +13,7 @@ ENV PATH=/opt/headstart/bin:$PATH
 
 WORKDIR /src
 COPY . .
-# PyTorch comes with CUDA by default (2.5 GB). A build argument takes the CPU build of the same version:
+# PyTorch comes with CUDA by default (3 GB). A build argument takes the CPU build of the same version:
 # --build-arg PIP_EXTRA_INDEX_URL=INDEX, an index that has it.
 ARG PIP_EXTRA_INDEX_URL
 # Versions are pinned in constraints.txt.

@@ -1,5 +1,5 @@
-# headstart: every target makes and uses .venv/ by itself; nothing else is needed but Python >= 3.11
-# and a C compiler.
+# headstart: every target makes and uses .venv/ by itself; nothing else is needed but Python 3.11 to
+# 3.14 and a C compiler (headstart/setup_check.py).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,6 +8,10 @@ LOCK := constraints.txt
 MODEL ?= small
 # `make lock UPGRADE=` keeps every version that the ranges still allow.
 UPGRADE ?= --upgrade
+
+# pip unpacks gigabytes in TMPDIR, and /tmp may be a small part of memory.
+PIP_INSTALL := TMPDIR="$${TMPDIR:-$(CURDIR)/$(VENV)/tmp}" $(BIN)/python -m pip install -c $(LOCK)
+STOPPED := { echo "headstart: set-up stopped; pip says why above. If it could not connect, there is no network, or a proxy that it does not know (HTTPS_PROXY, PIP_INDEX_URL). Then run the same command again" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
 .PHONY: help setup hooks weights demo serve test coverage test-firefox test-clients test-backends test-arm bench lock style types tree screenshots clean
@@ -18,13 +22,15 @@ help: ## show this list
 		$(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml $(LOCK)
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headstart needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
-	@{ command -v $${CC:-cc} || command -v gcc || command -v clang; } >/dev/null || \
-		{ echo "headstart needs a C compiler (Debian and Ubuntu: apt install gcc)" >&2; exit 1; }
-	@echo "headstart: making $(VENV) (about 2.5 GB to download, 6.5 GB on disk, once; PyTorch is most of it)"
-	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
-	$(BIN)/python -m pip install --quiet -c $(LOCK) --upgrade pip
-	$(BIN)/python -m pip install --progress-bar on -c $(LOCK) --build-constraint $(LOCK) -e '.[test,voice,otel]'
+	@command -v "$(PYTHON)" >/dev/null || { echo "headstart needs Python 3.11 to 3.14, and there is no $(PYTHON) (Debian and Ubuntu: apt install python3 python3-venv gcc libc6-dev)" >&2; exit 1; }
+	@rm -rf $(VENV)/tmp
+	@python=$(BIN)/python; test -x $$python || python="$(PYTHON)"; "$$python" -I headstart/setup_check.py $(VENV)
+	@echo "headstart: making $(VENV) (about 3.4 GB to download, 6.8 GB on disk, once; PyTorch is most of it)"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+	@mkdir $(VENV)/tmp
+	@$(PIP_INSTALL) --quiet --upgrade pip || $(STOPPED)
+	@$(PIP_INSTALL) --progress-bar on --build-constraint $(LOCK) -e '.[test,voice,otel]' || $(STOPPED)
+	@rm -rf $(VENV)/tmp
 	$(BIN)/python -m headstart.kernels.build
 	@$(BIN)/python -m compileall -q headstart gateway engine kernels || echo "headstart: set-up goes on; Python compiles these itself, at each start"
 	@$(BIN)/python -m headstart.web_assets || echo "headstart: set-up goes on without it"

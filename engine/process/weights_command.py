@@ -21,7 +21,7 @@ from rich.progress import (
     TextColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
+from rich.table import Column, Table
 
 from headstart.engine.errors import EngineError
 from headstart.engine.weights.errors import UnknownName, WeightsError
@@ -69,7 +69,8 @@ def list_weights() -> None:
     """List all models and weights: size, licence, whether they are fetched, and what is packed."""
     fetcher = Fetcher()
     store = Store(fetcher.root)
-    table = Table("name", "size", "licence", "fetched")
+    # A name that is cut off in a narrow terminal could not be typed.
+    table = Table(Column("name", no_wrap=True), "size", "licence", "fetched")
     for model in fetcher.manifest.models:
         weights = fetcher.manifest.members(model.name)
         here = sum(store.is_verified(weight) for weight in weights)

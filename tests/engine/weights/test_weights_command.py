@@ -67,6 +67,13 @@ def test_list_says_what_is_fetched(root: Path, shelf: Shelf) -> None:
     assert "no" in row["big"]
 
 
+def test_names_are_whole_in_a_narrow_terminal() -> None:
+    """What is cut off could not be typed; the other columns give way."""
+    said = RUNNER.invoke(weights_command.app, ["list"], env={"COLUMNS": "32"}).output
+    names = [line.split("│")[1].strip() for line in said.splitlines() if line.startswith("│")]
+    assert {"large", "folder", "big", "little"} <= set(names)
+
+
 def test_info_tells_bytes_licence_and_sources() -> None:
     """As JSON for programs, as lines for people."""
     result = RUNNER.invoke(weights_command.app, ["info", "big", "--json"])

@@ -1,0 +1,159 @@
+"""What `make setup` needs of a machine, checked before it downloads anything.
+
+`python -I headstart/setup_check.py FOLDER` prints each problem with its remedy and returns 1, or
+prints nothing and returns 0. FOLDER is the virtual environment, made or not. It runs on the
+machine's own Python, which may be too old: syntax of 3.6, and the standard library alone.
+
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+
+OLDEST, NEWEST = (3, 11), (3, 14)
+"""The Pythons for which all that constraints.txt pins has wheels."""
+GLIBC = (2, 28)
+"""The oldest that PyTorch's wheels run on."""
+DISK_BYTES = 10_200_000_000
+"""The environment, 6.8 GB, and beside it, while pip installs, the wheels that it comes from."""
+PROGRAM = """
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+double root(double x) { return sqrt(x); }
+"""
+COMPILE_TIMEOUT_S = 60
+
+
+def problems(folder: str) -> "list[str]":
+    """One or two sentences for each thing that set-up would fail at."""
+    made = os.path.exists(os.path.join(folder, "bin", "python"))
+    version = (sys.version_info[0], sys.version_info[1])
+    free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    found = [python_problem(version, free_threaded), system_problem(glibc(), sys.maxsize > 2**32)]
+    found += ["" if made else venv_problem(), compiler_problem(), folder_problem(folder)]
+    return [problem for problem in found if problem]
+
+
+def python_problem(version: "tuple[int, int]", free_threaded: bool = False) -> str:
+    """A Python without wheels, and which other one of this machine would do."""
+    if OLDEST <= version <= NEWEST and not free_threaded:
+        return ""
+    kind = " (free-threaded)" if free_threaded else ""
+    said = f"headstart needs Python {dotted(OLDEST)} to {dotted(NEWEST)}; this is {dotted(version)}"
+    names = [f"python3.{minor}" for minor in range(NEWEST[1], OLDEST[1] - 1, -1)]
+    other = next(filter(shutil.which, names), None)
+    if other is not None:
+        return f"{said}{kind}. This machine has another: make demo PYTHON={other}"
+    return f"{said}{kind}. Install one and name it: make demo PYTHON=python3.12"
+
+
+def dotted(version: "tuple[int, ...]") -> str:
+    """A version as people write it."""
+    return ".".join(map(str, version))
+
+
+def glibc() -> "tuple[int, ...] | None":
+    """The version of the C library on Linux; None if it is not glibc, () on another system."""
+    if not sys.platform.startswith("linux"):
+        return ()
+    try:
+        said = os.confstr("CS_GNU_LIBC_VERSION") or ""
+        return tuple(int(part) for part in said.split()[-1].split(".")[:2])
+    except (AttributeError, IndexError, OSError, ValueError):
+        return None
+
+
+def system_problem(libc: "tuple[int, ...] | None", wide: bool) -> str:
+    """A system that PyTorch has no wheels for. `wide`: whether Python is one of 64 bits."""
+    if not wide:
+        return "headstart needs a 64-bit Python: PyTorch has no wheels for others"
+    if libc is None:
+        return "headstart needs a Linux with glibc: PyTorch has no wheels for musl (Alpine)"
+    if libc and libc < GLIBC:
+        wanted = f"headstart needs glibc {dotted(GLIBC)} or newer, this is {dotted(libc)}"
+        return f"{wanted}: use a newer distribution"
+    return ""
+
+
+def venv_problem() -> str:
+    """A Python without the modules that make virtual environments, as Debian packages it."""
+    missing = [name for name in ("venv", "ensurepip") if importlib.util.find_spec(name) is None]
+    if not missing:
+        return ""
+    package = f"python{dotted(sys.version_info[:2])}-venv"
+    return f"this Python has no {missing[-1]} (Debian and Ubuntu: apt install {package})"
+
+
+def compiler_problem() -> str:
+    """No C compiler, or one that lacks the C library's headers or its linker."""
+    names = filter(None, (os.environ.get("CC"), "cc", "gcc", "clang"))
+    compiler = next(filter(None, map(shutil.which, names)), None)
+    remedy = "(Debian and Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc)"
+    if compiler is None:
+        return f"headstart needs a C compiler {remedy}"
+    with tempfile.TemporaryDirectory() as scratch:
+        source = os.path.join(scratch, "try.c")
+        with open(source, "w") as file:
+            file.write(PROGRAM)
+        command = [compiler, "-shared", "-fPIC", "-pthread", source, "-lm", "-o", source + ".so"]
+        try:
+            subprocess.run(
+                command,
+                check=True,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=COMPILE_TIMEOUT_S,
+            )
+        except subprocess.CalledProcessError as error:
+            lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
+            wrong = [line for line in lines if "error:" in line] or lines or ["it said nothing"]
+            return f"{compiler} compiles nothing here {remedy}: {wrong[0].strip()}"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{compiler} compiles nothing here {remedy}: {error}"
+    return ""
+
+
+def folder_problem(folder: str) -> str:
+    """A folder that cannot be written to, or has too little room for what is still to come."""
+    parent = os.path.dirname(os.path.abspath(folder))
+    if os.pathsep in parent:
+        return f"Python makes no virtual environment in a path with a colon: rename {parent}"
+    if not os.access(folder if os.path.isdir(folder) else parent, os.W_OK):
+        return f"{parent} cannot be written to: clone headstart into a folder of yours"
+    if os.path.exists(os.path.join(folder, ".installed")):
+        return ""  # complete once: little is to come
+    wanted_bytes = DISK_BYTES - size_bytes(folder)
+    free_bytes = shutil.disk_usage(parent).free
+    if free_bytes < wanted_bytes:
+        said = f"{parent} has {free_bytes / 1e9:.1f} GB free, set-up needs {wanted_bytes / 1e9:.1f}"
+        return f"{said}: free some, or clone to another disk"
+    return ""
+
+
+def size_bytes(folder: str) -> int:
+    """What the files of a folder take; 0 if there is none."""
+    total = 0
+    for place, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size
+            except OSError:
+                continue  # it went meanwhile
+    return total
+
+
+def main(folder: str) -> int:
+    """Print what is missing; the exit code."""
+    found = problems(folder)
+    for problem in found:
+        sys.stderr.write(problem + "\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,205 @@
+"""What set-up needs is checked before it downloads: each lack, and what the user is told to do."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from headstart import setup_check
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "headstart" / "setup_check.py"
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is all of PATH, empty at first."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("CC", raising=False)
+    return folder
+
+
+def script(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+
+
+def test_it_runs_on_a_python_that_is_too_old() -> None:
+    """Its syntax is that of 3.6, and nothing but the standard library is imported."""
+    tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
+    imported = {
+        alias.name.split(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert imported <= sys.stdlib_module_names
+
+
+def test_a_machine_that_has_everything_is_told_nothing(tmp_path: Path) -> None:
+    """This one, which runs the tests: nothing is printed, also where Python ignores this folder."""
+    done = subprocess.run(
+        [sys.executable, "-I", str(SCRIPT), str(tmp_path / ".venv")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if "GB free" not in line]
+    assert lines == []
+    assert done.returncode == (1 if done.stderr else 0)
+
+
+def test_all_that_is_missing_is_named_at_once(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line for each, on stderr, and exit code 1."""
+    assert setup_check.main(str(programs / "gone" / ".venv")) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert [line.split(" (")[0] for line in said.err.splitlines()] == [
+        "headstart needs a C compiler",
+        f"{programs / 'gone'} cannot be written to: clone headstart into a folder of yours",
+    ]
+
+
+@pytest.mark.parametrize("version", [(3, 9), (3, 10), (3, 15), (4, 0)])
+def test_a_python_without_wheels_is_refused(programs: Path, version: tuple[int, int]) -> None:
+    """Before half an hour of compiling; the newest other one that would do is named."""
+    said = setup_check.python_problem(version)
+    assert said.startswith(
+        f"headstart needs Python 3.11 to 3.14; this is {version[0]}.{version[1]}. Install one"
+    )
+    for name in ("python3.10", "python3.12", "python3.13", "python3.15"):
+        script(programs / name)
+    assert setup_check.python_problem(version).endswith("make demo PYTHON=python3.13")
+
+
+@pytest.mark.parametrize("version", [(3, 11), (3, 12), (3, 13), (3, 14)])
+def test_a_python_with_wheels_passes(version: tuple[int, int]) -> None:
+    """But not its free-threaded build, for which there are none."""
+    assert setup_check.python_problem(version) == ""
+    assert "(free-threaded)" in setup_check.python_problem(version, free_threaded=True)
+
+
+def test_the_oldest_is_that_of_the_package() -> None:
+    """And the Makefile, which speaks where there is no Python at all, names the same range."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest, newest = map(setup_check.dotted, (setup_check.OLDEST, setup_check.NEWEST))
+    assert project["requires-python"] == f">={oldest}"
+    assert f"headstart needs Python {oldest} to {newest}" in (ROOT / "Makefile").read_text()
+    assert f"Python {oldest} to {newest}" in (ROOT / "README.md").read_text()
+
+
+def test_a_system_without_wheels_is_refused() -> None:
+    """Another C library, an old one, 32 bits; other systems than Linux are let through."""
+    assert setup_check.system_problem((2, 28), wide=True) == ""
+    assert setup_check.system_problem((), wide=True) == ""
+    assert "this is 2.17" in setup_check.system_problem((2, 17), wide=True)
+    assert "musl" in setup_check.system_problem(None, wide=True)
+    assert "64-bit" in setup_check.system_problem((2, 28), wide=False)
+
+
+def test_a_python_without_ensurepip_is_told_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Debian and Ubuntu without python3-venv."""
+    assert setup_check.venv_problem() == ""
+    monkeypatch.setattr(
+        "importlib.util.find_spec", lambda name: None if name == "ensurepip" else name
+    )
+    package = f"python{sys.version_info.major}.{sys.version_info.minor}-venv"
+    assert setup_check.venv_problem() == (
+        f"this Python has no ensurepip (Debian and Ubuntu: apt install {package})"
+    )
+
+
+def test_a_compiler_without_headers_is_found_out(programs: Path) -> None:
+    """As `gcc` without libc6-dev: its own error is shown."""
+    script(programs / "cc", 'echo "try.c:2: fatal error: math.h: No such file" >&2', "exit 1")
+    said = setup_check.compiler_problem()
+    assert said.startswith(f"{programs / 'cc'} compiles nothing here (Debian and Ubuntu: apt")
+    assert said.endswith("fatal error: math.h: No such file")
+
+
+def test_a_compiler_that_cannot_be_started_is_found_out(programs: Path) -> None:
+    """As one for another processor."""
+    (programs / "cc").write_bytes(b"\x7fELF")
+    (programs / "cc").chmod(0o755)
+    assert "compiles nothing here" in setup_check.compiler_problem()
+
+
+def test_a_full_disk_is_told_before_the_download(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the environment has already counts."""
+    needed = setup_check.DISK_BYTES
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(needed, 1000, needed - 1000))
+    assert setup_check.folder_problem(str(tmp_path / ".venv")).startswith(
+        f"{tmp_path} has {needed / 1e9:.1f} GB free, set-up needs {needed / 1e9:.1f}: free some"
+    )
+    (tmp_path / ".venv").mkdir()
+    (tmp_path / ".venv" / "file").write_bytes(bytes(1000))
+    assert setup_check.folder_problem(str(tmp_path / ".venv")) == ""
+
+
+def test_a_path_with_a_colon_is_refused(tmp_path: Path) -> None:
+    """`python -m venv` would refuse it later."""
+    assert "colon" in setup_check.folder_problem(str(tmp_path / "a:b" / ".venv"))
+
+
+# --- the Makefile --------------------------------------------------------------------------------
+
+
+def make_setup(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
+    """`make setup` in a folder with the files that it reads and none of ours beside the check."""
+    (folder / "headstart").mkdir()
+    for name in ("Makefile", "pyproject.toml", "constraints.txt", "headstart/setup_check.py"):
+        shutil.copy(ROOT / name, folder / name)
+    environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
+    return subprocess.run(
+        ["make", "setup", f"PYTHON={python}"],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_make_says_what_to_install_where_there_is_no_python(tmp_path: Path) -> None:
+    """In one line; nothing is made."""
+    done = make_setup(tmp_path, "python3.99")
+    assert done.returncode == 2
+    assert "there is no python3.99 (Debian and Ubuntu: apt install python3" in done.stderr
+    assert not (tmp_path / ".venv").exists()
+
+
+@pytest.mark.parametrize("folder", ["plain", "a path with spaces"])
+def test_make_says_what_to_do_when_pip_fails(tmp_path: Path, folder: str) -> None:
+    """pip's temporary files lie beside the environment, and set-up is not taken for done."""
+    python = tmp_path / "python"
+    script(
+        python,
+        'case "$2" in venv) ;; *) exit 0;; esac',  # the check passes
+        "mkdir -p .venv/bin",
+        'cp "$0" .venv/bin/python',
+        "printf '#!/bin/sh\\necho \"pip: $TMPDIR\"\\nexit 1\\n' > .venv/bin/python",
+    )
+    where = tmp_path / folder
+    where.mkdir()
+    done = make_setup(where, str(python))
+    assert done.returncode == 2
+    assert done.stdout.splitlines()[-1] == f"pip: {where}/.venv/tmp"
+    assert "headstart: set-up stopped; pip says why above." in done.stderr
+    assert not (where / ".venv" / ".installed").exists()
