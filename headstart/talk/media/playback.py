@@ -399,7 +399,7 @@ def _audio(clip: MediaFile, packet_ms: int, heard: Heard) -> Iterator[AudioPacke
 
 
 def _frames(clip: MediaFile, shown: Shown) -> Iterator[JpegFrame]:
-    """The frame shown at 0 s, 1 s, 2 s … of the video, or else the cover once."""
+    """One frame a second of the video (`video.frames`), or else the cover once."""
     found = jpegs(clip.path, moving=clip.has_video, start_s=clip.start_s, shown=shown)
     for at_s, jpeg in found:
         if at_s > clip.duration_s + PICTURES_AFTER_S:

@@ -55,10 +55,10 @@ class Shown:
 def frames(
     path: Path, *, moving: bool, start_s: float, shown: Shown | None = None
 ) -> Iterator[tuple[float, VideoFrame, Fraction | None]]:
-    """The first frame at its time, then those that are shown at 1 s, 2 s …, each once however long
-    it stands; with these times and the shape of their pixels, width by height. Or else the cover,
-    at 0. `start_s`: the timestamp at which the file's time begins; `shown` takes note of moving
-    ones."""
+    """At most one frame a second, each once however long it stands, with the time at which it is
+    shown and the shape of its pixels, width by height: one that comes sooner waits, and is shown if
+    it still stands then. Or else the cover, at 0. `start_s`: the timestamp at which the file's time
+    begins; `shown` takes note of moving ones."""
     tally = Tally()
     if not moving:
         for frame, aspect in _decoded(path, tally, moving=False):
@@ -68,7 +68,7 @@ def frames(
     last_s, lasts_s = 0.0, 1 / 25
     corrupt, is_bad = 0, False
     held: tuple[VideoFrame, Fraction | None] | None = None
-    due_s = 0.0  # when `held` is shown, unless another one is there by then
+    due_s = -math.inf  # from when on the next one may be shown
     for frame, aspect in _decoded(path, tally, moving=True):
         if frame.is_corrupt or tally.corrupt > corrupt:
             corrupt, is_bad = tally.corrupt, True
@@ -82,15 +82,16 @@ def frames(
             shown.losses.add(PICTURES, last_s, at_s)
             is_bad = False
         last_s = at_s = max(at_s, 0.0)
+        shown.frames += 1
         if held is not None and at_s > due_s:
             yield due_s, *held
-            due_s = (math.floor(due_s / FRAME_INTERVAL_S) + 1) * FRAME_INTERVAL_S
-        due_s = max(due_s, math.ceil(at_s / FRAME_INTERVAL_S) * FRAME_INTERVAL_S)
-        if not shown.frames:
-            due_s = at_s
-        held = frame, aspect
-        shown.frames += 1
-    if held is not None and (shown.frames == 1 or due_s < shown.file_s):
+            held, due_s = None, due_s + FRAME_INTERVAL_S
+        if at_s < due_s:
+            held = frame, aspect
+            continue
+        held, due_s = None, at_s + FRAME_INTERVAL_S
+        yield at_s, frame, aspect
+    if held is not None and due_s <= shown.file_s - FRAME_INTERVAL_S / 2:
         yield due_s, *held
     if not shown.frames or is_bad or tally.corrupt > corrupt or tally.ended_early:
         shown.losses.add(PICTURES, last_s, shown.file_s)

@@ -1,5 +1,6 @@
 """Real files through real decoders, each odd in one way."""
 
+import gc
 import io
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from headstart.gateway.errors import FileEmpty, FileMissing, FileUndecodable
+from headstart.gateway.video.file_sampling import MAX_FPS
 from headstart.talk.long_file import video_reader
 from headstart.talk.long_file.file_info import FileInfo, NothingToSee, read_info, within
 from headstart.talk.long_file.frame_choice import FrameChooser
@@ -336,6 +338,21 @@ def test_ten_hours_are_opened_like_ten_seconds(tmp_path: Path) -> None:
     assert plan.count == 1286
     last = list(read(info, plan, first=plan.count - 1))
     assert colour(last[-1].pictures[-1]) == BLUE
+
+
+def test_a_part_is_held_until_the_next_but_one(tmp_path: Path) -> None:
+    """However long a file is: of what was read, only pictures of the newest parts are alive."""
+    path = write_video(tmp_path / "long.mkv", noise(300), pcm=tone(30.0, 24_000)[0])
+    info = read_info(path)
+    seen, alive = 0, []
+    for media in read(info, Plan(0, info.duration_s, 4.0, 1.0)):
+        assert len(media.pcm) <= 4 * SECOND_BYTES
+        seen += len(media.pictures)
+        del media
+        gc.collect()
+        alive.append(sum(type(thing) is Picture for thing in gc.get_objects()))
+    assert seen > 100
+    assert max(alive) <= 3 * 4 * MAX_FPS
 
 
 def test_what_is_no_recording(tmp_path: Path) -> None:

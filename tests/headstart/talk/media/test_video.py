@@ -67,20 +67,20 @@ def test_a_cover_is_no_video_and_is_on_white(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("start_s", [0.0, 7.25, 36_000.0])
 def test_pictures_count_from_the_files_beginning(start_s: float, tmp_path: Path) -> None:
-    """What is shown at 1 s, 2 s …, whenever the timestamps begin and however unevenly they come."""
+    """A picture a second, whenever the timestamps begin and however unevenly they come."""
     at_s = [0.0, 0.3, 0.9, 1.6, 1.7, 2.0, 3.9, 4.2]
     path = write_timed(
         tmp_path / "v.mkv", [(start_s, 5.0)], [(start_s + at, 30 * i) for i, at in enumerate(at_s)]
     )
     assert first_s(path) == pytest.approx(start_s, abs=0.01)
     found = list(frames(path, moving=True, start_s=start_s, shown=Shown(5.5)))
-    assert [at for at, *_ in found] == pytest.approx([0.0, 1.0, 2.0, 4.0, 5.0], abs=0.02)
+    assert [at for at, *_ in found] == pytest.approx([0.0, 1.0, 2.0, 3.9, 4.9], abs=0.02)
     levels = [frame.to_ndarray(format="gray").mean() for _, frame, _ in found]
     assert levels == pytest.approx([30 * n for n in (0, 2, 5, 6, 7)], abs=4)
 
 
 def test_a_slide_that_comes_between_two_seconds_is_shown(tmp_path: Path) -> None:
-    """A variable frame rate: what stands there at the next second, once, also at the end."""
+    """A variable frame rate: a second after the one before, once."""
     at_s = [0.0, 0.4, 6.3]
     path = write_timed(
         tmp_path / "v.mkv", [(0.0, 9.0)], [(at, 100 * i) for i, at in enumerate(at_s)]
@@ -89,7 +89,7 @@ def test_a_slide_that_comes_between_two_seconds_is_shown(tmp_path: Path) -> None
         (at, seen(jpeg).mean())
         for at, jpeg in jpegs(path, moving=True, start_s=0.0, shown=Shown(9.0))
     ]
-    assert [at for at, _ in found] == [0.0, 1.0, 7.0]
+    assert [at for at, _ in found] == pytest.approx([0.0, 1.0, 6.3], abs=0.02)
     assert [level for _, level in found] == pytest.approx([0, 100, 200], abs=4)
 
 
