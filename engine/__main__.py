@@ -165,6 +165,8 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
         encoder_url=arguments.encoder_url,
         encoder_keys=arguments.encoder_keys,
         encoder_limit_s=arguments.encoder_limit_s,
+        encoder_cache_bytes=arguments.encoder_cache_mib * MIB,
+        encoder_cache_ttl_s=arguments.encoder_cache_ttl_s,
         packed_cache_bytes=arguments.packed_cache_mib * MIB,
         prefix_sharing=not arguments.no_prefix_sharing,
         weights=arguments.weights,
@@ -370,6 +372,10 @@ def _add_pictures(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--encoder-budget-tokens", type=int, default=4096, help=most)
     together = "pictures of one size in one batch of an encoder beside"
     group.add_argument("--encoded-together", type=int, default=1, help=together)
+    kept = "what encoders made of pictures that may come again, MiB; 0: as little as is needed"
+    group.add_argument("--encoder-cache-mib", type=int, default=8, help=kept)
+    unused = "seconds without use after which that is given up"
+    group.add_argument("--encoder-cache-ttl-s", type=float, default=1800.0, help=unused)
     near = "duration to keep such batches near, by fewer pictures; 0: none"
     group.add_argument("--encoder-target-ms", type=float, default=0.0, help=near)
     elsewhere = "address of an encoder process, which encodes a model directory's pictures"

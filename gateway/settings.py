@@ -288,6 +288,13 @@ class Settings(BaseSettings):
     video_max_gap_ms: float = Field(
         10_000, ge=0, le=3_600_000, description="a frame is kept at least this often; 0: never so"
     )
+    video_min_frames: int = Field(
+        0,
+        ge=0,
+        le=100,
+        description="first camera frames of a turn that are kept however close they are; for "
+        "uniform and load, fewer under load",
+    )
     video_max_frames: int = Field(
         16,
         ge=0,

@@ -478,7 +478,7 @@ def _encoder_flags(encoder: str | None, url: str | None) -> dict[str, Any]:
 
 def _time(flag: str, text: str | None) -> float | None:
     """A time that a flag was given, in s."""
-    from headstart.talk.long_file.times import BadTime, parse_time
+    from headstart.talk.media.times import BadTime, parse_time
 
     try:
         return None if text is None else parse_time(text)

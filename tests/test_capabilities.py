@@ -5,33 +5,48 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from typer.main import get_command
+
+from headstart.benchmarks.cli import app as bench
+from headstart.cli import build
+from headstart.gateway.protocol.extensions import GatewayOptions
+from headstart.gateway.settings import Settings
+from headstart.gateway.telemetry.latency import STAGES
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "capabilities.md"
 ASKED = (
-    *(f"A{number}" for number in range(1, 4)),
+    *(f"A{number}" for number in range(1, 5)),
     *("B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10", "B11", "B12", "B13"),
     *(f"C{number}" for number in range(1, 8)),
 )
+SCHEDULING = tuple(f"D{number}" for number in range(1, 11))
+WRITTEN = "19.12"  # of issue 19, which no article has
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def first_part() -> str:
+    """What is before the table of switches."""
+    return PAGE.read_text().partition("## Switch, stage, effect")[0]
 
 
 def test_every_row_names_a_test() -> None:
     """One line for each capability, with at least one test in it."""
     rows = {
         line.split("|")[1].strip(): line
-        for line in PAGE.read_text().splitlines()
+        for line in first_part().splitlines()
         if re.match(r"\| [A-C]\d+ \|", line)
     }
     assert tuple(rows) == ASKED
     assert all(NAMED.search(line) for line in rows.values())
 
 
-def test_scheduling_rows_name_a_test_or_are_missing() -> None:
-    """One line for each of D2 to D9; one that nobody built says so."""
-    rows = [line for line in PAGE.read_text().splitlines() if re.match(r"\| D\d+ \|", line)]
-    assert [row.split("|")[1].strip() for row in rows] == [f"D{n}" for n in range(2, 10)]
+def test_scheduling_rows_name_a_test() -> None:
+    """One line for each of D1 to D10."""
+    rows = [line for line in first_part().splitlines() if re.match(r"\| D\d+ \|", line)]
+    assert tuple(row.split("|")[1].strip() for row in rows) == SCHEDULING
     for row in rows:
-        assert NAMED.search(row) or row.split("|")[3].strip() == "not built", row
+        assert NAMED.search(row), row
 
 
 def test_every_named_test_exists() -> None:
@@ -39,3 +54,35 @@ def test_every_named_test_exists() -> None:
     for file, name in NAMED.findall(PAGE.read_text()):
         source = (ROOT / file).read_text()
         assert re.search(rf"^((async )?def {name}\(|{name} = )", source, re.M), f"{file}::{name}"
+
+
+def effects() -> dict[str, list[str]]:
+    """Switch, stage and effect of each capability."""
+    table = PAGE.read_text().partition("## Switch, stage, effect")[2].partition("\n## ")[0]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    return {row[0]: row[1:] for row in rows if len(row) == 4 and re.match(r"[A-D1]\d*", row[0])}
+
+
+def test_every_capability_has_its_switch_stage_and_effect() -> None:
+    """Switches are settings or options, stages those of the latency budget; nothing is left out."""
+    assert set(effects()) == {*ASKED, *SCHEDULING, WRITTEN}
+    options = (ROOT / "engine" / "__main__.py").read_text()
+    talk = get_command(build([])).commands["talk"]  # type: ignore[attr-defined]
+    asked = {option for parameter in talk.params for option in parameter.opts}
+    for row, (switch, stage, effect) in effects().items():
+        for name in re.findall(r"`([^`]+)`", switch):
+            if name.startswith("talk "):
+                assert name.removeprefix("talk ") in asked, name
+            elif name.startswith("--"):
+                assert f'"{name}"' in options, name
+            else:
+                assert name in {*Settings.model_fields, *GatewayOptions.model_fields}, name
+        assert set(re.findall(r"`(\w+)`", stage)) <= set(STAGES), stage
+        assert all((switch, stage, effect)), row
+
+
+def test_every_benchmark_that_is_named_exists() -> None:
+    """As a command of `headstart bench`."""
+    known = set(get_command(bench).commands)  # type: ignore[attr-defined]
+    named = set(re.findall(r"headstart bench ([\w-]+)", PAGE.read_text()))
+    assert named <= known, named - known

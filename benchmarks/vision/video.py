@@ -47,7 +47,7 @@ from headstart.talk.long_file.file_info import read_info
 from headstart.talk.long_file.frame_choice import DEFAULT_POLICY, PICTURES, FrameChooser
 from headstart.talk.long_file.parts import Plan
 from headstart.talk.long_file.reader import read
-from headstart.talk.long_file.times import clock
+from headstart.talk.media.times import clock
 
 CHOOSE, REPORT = "choose", "report"
 NO_MODEL = "none"

@@ -56,8 +56,9 @@ class VideoOptions(BaseModel):
     things have moved by `flow` widths of the frame; "sharp" frames that are as sharp as those
     around them; "load" all that the rate allows. All of these keep at most `fps` per second, fewer
     while the engine is busy, and the first three one every `max_gap_ms`. "uniform" keeps `fps` per
-    second however busy the engine is; "all" keeps every frame. `max_frames`: per turn, 0 for no
-    limit. `scale`: the sides of a frame, as a share of those that the model can use.
+    second however busy the engine is; "all" keeps every frame. `min_frames`: the first of a turn
+    that "uniform" and "load" keep however close they are; `max_frames`: per turn, 0 for no limit.
+    `scale`: the sides of a frame, as a share of those that the model can use.
 
     """
 
@@ -68,6 +69,7 @@ class VideoOptions(BaseModel):
     scene: float | None = None
     flow: float | None = None
     max_gap_ms: float | None = None
+    min_frames: int | None = None
     max_frames: int | None = None
 
 

@@ -55,6 +55,7 @@ _ADAM7: Final = (
     (1, 0, 2, 2),
     (0, 1, 1, 2),
 )
+_CICP_BYTES: Final = 4
 _PLTE_BYTES_MAX: Final = 768
 _TRNS_BYTES_MAX: Final = 256
 
@@ -155,13 +156,15 @@ def _strip_png(data: bytes) -> Stripped:
             header = bytes(body)
         elif name == b"IDAT":
             pixels.append(body)
-        elif name in (b"PLTE", b"tRNS", b"eXIf") and name not in kept:
+        elif name in (b"cICP", b"PLTE", b"tRNS", b"eXIf") and name not in kept:
             kept[name] = bytes(body[:MAX_EXIF_BYTES])
     if not pixels:
         raise Damaged("it holds no pixels")
     compressed = b"".join(pixels)
     _check_unfolds_to(compressed, _png_bytes(header))
     parts = [_PNG_SIGNATURE, _chunk(b"IHDR", header)]
+    if len(kept.get(b"cICP", b"")) == _CICP_BYTES:  # says whether the range is a high one
+        parts.append(_chunk(b"cICP", kept[b"cICP"]))
     parts += [
         _chunk(name, kept[name][:most])
         for name, most in ((b"PLTE", _PLTE_BYTES_MAX), (b"tRNS", _TRNS_BYTES_MAX))

@@ -26,6 +26,7 @@ from av.video.reformatter import Interpolation
 
 from headstart.engine.api import SMALL_PICTURE, PictureSize
 from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.frame_pixels import to_screen
 from headstart.gateway.protocol.image_files import ImageKind, Stripped, kind_of, size_of, strip
 from headstart.gateway.protocol.orientation import upright
 from headstart.gateway.protocol.wording import SHOWN_CHARS
@@ -39,8 +40,6 @@ _MEDIA_TYPES: Final[dict[str, ImageKind]] = {
     "image/jpg": "jpeg",
 }
 _DECODERS: Final[dict[ImageKind, str]] = {"png": "png", "jpeg": "mjpeg"}
-_OPAQUE: Final = 255
-_BAND_PIXELS: Final = 1 << 18  # processed at once: bounds the memory for flattening
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +130,12 @@ def decode_image(
 
 
 def _pixels(file: Stripped, size: PictureSize, limits: ImageLimits) -> npt.NDArray[np.uint8]:
-    """[height, width, 3], upright and without transparency."""
+    """[height, width, 3], upright, without transparency, of standard range."""
     frame = _decode_frame(file, limits)
-    if file.kind == "png":
-        frame = flatten(frame)  # a JPEG's fourth component is ink
     width, height = fit(frame.width, frame.height, size)
-    scaled = frame.reformat(
+    if file.kind == "png":
+        return upright(to_screen(frame, width, height), file.orientation)
+    scaled = frame.reformat(  # a JPEG's fourth component is ink, not transparency
         width, height, format="rgb24", interpolation=Interpolation.AREA, threads=1
     )
     return upright(np.asarray(scaled.to_ndarray(), np.uint8), file.orientation)
@@ -195,25 +194,3 @@ def _decode_frame(file: Stripped, limits: ImageLimits) -> av.VideoFrame:
     for frame in itertools.chain(context.decode(av.Packet(file.data)), context.decode(None)):
         return frame
     raise ValueError("it holds no picture")
-
-
-def flatten(frame: av.VideoFrame) -> av.VideoFrame:
-    """Draw on white, as a web page does. A frame without transparency is returned as it is."""
-    if not frame.format.has_palette and not any(c.is_alpha for c in frame.format.components):
-        return frame
-    flat = frame.reformat(format="rgba", threads=1)
-    if flat is frame:  # a decoder may still refer to it
-        flat = av.VideoFrame.from_ndarray(frame.to_ndarray(), format="rgba")
-    plane = flat.planes[0]
-    pixels = np.ndarray(
-        (flat.height, flat.width, 4), np.uint8, memoryview(plane), strides=(plane.line_size, 4, 1)
-    )
-    rows = max(1, _BAND_PIXELS // flat.width)
-    for top in range(0, flat.height, rows):
-        band = pixels[top : top + rows]
-        opacity = band[..., 3:].astype(np.uint16)
-        if opacity.min() < _OPAQUE:
-            mixed = band[..., :3] * opacity + _OPAQUE * (_OPAQUE - opacity)
-            band[..., :3] = (mixed + _OPAQUE // 2) // _OPAQUE
-            band[..., 3] = _OPAQUE
-    return flat

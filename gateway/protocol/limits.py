@@ -94,6 +94,7 @@ RANGES: dict[str, Range] = {
     "scene": Range(0, 255),
     "flow": Range(0, 10),
     "max_gap_ms": Range(0, 3_600_000),
+    "min_frames": Range(0, 100),
     "max_frames": Range(0, 10_000),
     "tokens": Range(256, 10_000_000),
     "vision_tokens": Range(1, 10_000_000),

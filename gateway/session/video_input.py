@@ -323,6 +323,7 @@ class _Rules:
     scene: float
     flow: float
     max_gap_ms: float
+    min_frames: int
     max_frames: int
 
 
@@ -336,6 +337,7 @@ def _rules(settings: Settings, options: VideoOptions | None) -> _Rules:
         "scene": settings.video_scene,
         "flow": settings.video_flow,
         "max_gap_ms": settings.video_max_gap_ms,
+        "min_frames": settings.video_min_frames,
         "max_frames": settings.video_max_frames,
     }
     return _Rules(**(ours | wanted))
@@ -348,9 +350,9 @@ def _policies(rules: _Rules, ladder: Ladder) -> list[FrameSampler]:
         case "all":
             return [refusal]
         case "uniform":
-            return [refusal, Uniform(rules.fps, max_frames=rules.max_frames)]
+            return [refusal, Uniform(rules.fps, rules.min_frames, rules.max_frames)]
         case "load":
-            return [refusal, paced]
+            return [refusal, Paced(ladder, rules.fps, rules.max_frames, rules.min_frames)]
         case "motion":
             return [refusal, paced, Motion(rules.motion, rules.max_gap_ms)]
         case "scene":

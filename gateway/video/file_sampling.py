@@ -34,7 +34,7 @@ from av.video.reformatter import Interpolation
 from scenedetect.common import FrameTimecode, Timecode
 from scenedetect.detectors import ContentDetector
 
-from headstart.gateway.protocol.images import flatten
+from headstart.gateway.protocol.frame_pixels import flatten
 from headstart.gateway.video import scores
 from headstart.gateway.video.sampling import FrameScores
 

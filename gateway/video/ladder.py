@@ -193,15 +193,22 @@ class Ladder:
 
 
 class Paced:
-    """As `Uniform`, at the ladder's share of `fps` and of `max_frames`."""
+    """As `Uniform`, at the ladder's share of `fps`, `min_frames` and `max_frames`."""
 
-    def __init__(self, ladder: Ladder, fps: float, max_frames: int = 0) -> None:
-        self._ladder, self._fps, self._max_frames = ladder, fps, max_frames
-        self._pace = Uniform(fps, max_frames=max_frames)
+    def __init__(
+        self, ladder: Ladder, fps: float, max_frames: int = 0, min_frames: int = 0
+    ) -> None:
+        self._ladder, self._fps = ladder, fps
+        self._min_frames, self._max_frames = min_frames, max_frames
+        self._pace = Uniform(fps, min_frames, max_frames)
 
     @property
     def fps(self) -> float:
         return self._fps * self._ladder.fps_share
+
+    @property
+    def min_frames(self) -> int:
+        return int(self._min_frames * self._ladder.fps_share)
 
     @property
     def max_frames(self) -> int:
@@ -222,7 +229,8 @@ class Paced:
         self._pace.begin_turn()
 
     def _paced(self) -> Uniform:
-        self._pace.fps, self._pace.max_frames = self.fps, self.max_frames
+        self._pace.fps = self.fps
+        self._pace.min_frames, self._pace.max_frames = self.min_frames, self.max_frames
         return self._pace
 
 

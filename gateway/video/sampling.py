@@ -89,10 +89,9 @@ class Uniform:
     def __init__(self, fps: float, min_frames: int = 0, max_frames: int = 0) -> None:
         assert fps > 0
         assert min_frames >= 0
-        assert max_frames == 0 or min_frames <= max_frames
         self.fps = fps
+        self.min_frames = min_frames
         self.max_frames = max_frames
-        self._min_frames = min_frames
         self._due_ms: float | None = None
         self._slack_ms = 0.0
         self._kept = 0
@@ -100,7 +99,7 @@ class Uniform:
     def judge(self, frame: SampledFrame) -> FrameVerdict:
         if self.max_frames and self._kept >= self.max_frames:
             return FrameVerdict.ENOUGH
-        if self._kept < self._min_frames or self._due_ms is None:
+        if self._kept < self.min_frames or self._due_ms is None:
             return FrameVerdict.KEEP
         return (
             FrameVerdict.KEEP

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 import av
-from av.video.reformatter import Interpolation
 
 from headstart.engine import api
+from headstart.gateway.protocol.frame_pixels import one_moment, to_screen
 from headstart.gateway.protocol.images import fit
 from headstart.gateway.protocol.orientation import of_frame, upright
 from headstart.gateway.runtime.threads import PICTURES
@@ -55,10 +55,8 @@ def with_thumbnail(
 def picture_of(frame: av.VideoFrame, size: api.PictureSize = api.SMALL_PICTURE) -> api.Image:
     """An RGB image of at most `size`, rotated upright if the encoder gives the orientation (H.264's
     SEI message). Browsers rotate before encoding, as we do not negotiate the `video-orientation`
-    header extension (docs/webrtc.md)."""
+    header extension (docs/webrtc.md). Of an interlaced frame one field, of standard range, as of a
+    file."""
     width, height = fit(frame.width, frame.height, size)
-    scaled = frame.reformat(
-        width, height, format="rgb24", interpolation=Interpolation.AREA, threads=1
-    )
-    pixels = upright(scaled.to_ndarray(), of_frame(frame))
+    pixels = upright(to_screen(one_moment(frame), width, height), of_frame(frame))
     return api.Image(pixels.shape[1], pixels.shape[0], pixels.tobytes())

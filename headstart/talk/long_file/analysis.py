@@ -30,9 +30,9 @@ from headstart.talk.long_file.question_answering import QuestionAnswering
 from headstart.talk.long_file.reader import PartMedia, ReadingStopped, read
 from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report, Stop
 from headstart.talk.long_file.retried_session import RetriedSession
-from headstart.talk.long_file.times import clock
 from headstart.talk.long_file.transcription import Line, Transcription
 from headstart.talk.long_file.video_reader import Picture
+from headstart.talk.media.times import clock
 
 LABEL_TOKENS = 32
 """A model that reads fewer tokens of a picture sees one thing in it (`small`: its label), and so

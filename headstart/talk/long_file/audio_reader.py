@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import av
 
-from headstart.talk.long_file.damage import Losses, Position, passes
+from headstart.talk.long_file.damage import Position, passes
 from headstart.talk.long_file.file_info import FileInfo
 from headstart.talk.long_file.parts import Part
 from headstart.talk.media.audio import (
@@ -21,6 +21,7 @@ from headstart.talk.media.audio import (
 )
 from headstart.talk.media.container import UNDECODABLE, opened
 from headstart.talk.media.gaps import GAP_MAX_S, JITTER_S, Gaps
+from headstart.talk.media.losses import Losses
 
 MIXED_BY_S = 60.0
 """How much of the sound decides how its channels are mixed."""
@@ -38,7 +39,6 @@ class _Placing(Gaps):
         self._ends_s = ends_s
         self.first_s: float | None = None
         self.placed_s = 0.0  # since the first
-        self.holes: list[tuple[float, float]] = []
         self._at = at
         self._shift_by_s: float | None = None
         self._again = False

@@ -16,8 +16,8 @@ import av
 from av.container.input import InputContainer
 
 from headstart.gateway.errors import FileEmpty, FileMissing, MediaError
-from headstart.talk.long_file.times import clock
 from headstart.talk.media.container import UNDECODABLE, ogg_links, opened, parts
+from headstart.talk.media.times import clock
 from headstart.talk.media.video import is_cover
 
 LARGE_PX = 3840 * 2160

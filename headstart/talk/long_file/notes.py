@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 from headstart.talk.connection.session import Event
 from headstart.talk.long_file.parts import Part
-from headstart.talk.long_file.times import clock
 from headstart.talk.long_file.transcription import Line
+from headstart.talk.media.times import clock
 
 SHOWN, SAID = "shown", "said"
 _UNKNOWN = re.compile(

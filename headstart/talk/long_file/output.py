@@ -9,12 +9,12 @@ from rich.table import Table
 from rich.text import Text
 
 from headstart.talk.connection.session import Event
-from headstart.talk.long_file.damage import Loss
 from headstart.talk.long_file.file_info import FileInfo
 from headstart.talk.long_file.notes import Note, shown
 from headstart.talk.long_file.parts import COST_S, Plan
 from headstart.talk.long_file.report import AnalysisObserver, Answer, Report, peak_bytes
-from headstart.talk.long_file.times import clock, in_words
+from headstart.talk.media.losses import Loss
+from headstart.talk.media.times import clock, in_words
 from headstart.talk.output import JsonOutput, PrettyOutput, bar, printable
 
 BAR_CELLS = 20

@@ -8,9 +8,9 @@ from headstart.talk.connection.session import Event
 from headstart.talk.long_file.notes import Digest, Entry, Note
 from headstart.talk.long_file.out_of_band import picture, sound, words
 from headstart.talk.long_file.parts import Part
-from headstart.talk.long_file.times import clock
 from headstart.talk.long_file.transcription import Line
 from headstart.talk.long_file.video_reader import Picture
+from headstart.talk.media.times import clock
 
 INSTRUCTIONS = (
     "You watch a video part by part and answer questions about it. Use only what you are given. "

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from headstart.talk.long_file.audio_reader import AudioReader
-from headstart.talk.long_file.damage import Loss, Losses
 from headstart.talk.long_file.file_info import FileInfo
 from headstart.talk.long_file.parts import Part, Plan
 from headstart.talk.long_file.video_reader import Picture, VideoReader
+from headstart.talk.media.losses import Loss, Losses
 
 
 class ReadingStopped(Exception):

@@ -11,12 +11,12 @@ from pathlib import Path
 from headstart.client_key import NO_KEY
 from headstart.gateway.video.file_sampling import FilePolicy
 from headstart.talk.connection.session import Event
-from headstart.talk.long_file.damage import Loss
 from headstart.talk.long_file.file_info import FileInfo
 from headstart.talk.long_file.frame_choice import DEFAULT_POLICY, PICTURES
 from headstart.talk.long_file.notes import Digest, Note
 from headstart.talk.long_file.parts import OVERLAP_S, PART_S, Plan
 from headstart.talk.long_file.retried_session import RETRY_FOR_S
+from headstart.talk.media.losses import Loss
 
 ROOM_CHARS = 6000
 """How much of the notes is read for one answer: some 1,500 tokens."""

@@ -12,12 +12,13 @@ from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
 from headstart.gateway.video.file_sampling import MAX_FPS, Candidate, Scanner
-from headstart.talk.long_file.damage import Losses, Position, passes
+from headstart.talk.long_file.damage import Position, passes
 from headstart.talk.long_file.file_info import FileInfo
 from headstart.talk.long_file.likeness import look_alike
 from headstart.talk.long_file.parts import Part
 from headstart.talk.media.container import UNDECODABLE, Tally, decoded
 from headstart.talk.media.frame_image import to_jpeg, to_rgb
+from headstart.talk.media.losses import Losses
 from headstart.talk.media.video import BACKWARDS_S
 
 SIDE_PX = 960
@@ -154,8 +155,9 @@ class VideoReader:
                     is_bad = False
                 last_s = self._reached_s = at_s
                 yield at_s, frame, context.sample_aspect_ratio
-        if (is_bad or tally.corrupt > corrupt) and last_s is not None:
-            self._losses.add("pictures", last_s, min(self._end_s, info.duration_s))
+        if last_s is None or is_bad or tally.corrupt > corrupt:
+            from_s = self._start_s if last_s is None else last_s
+            self._losses.add("pictures", from_s, min(self._end_s, info.duration_s))
 
 
 def _stamp_s(frame: VideoFrame) -> float | None:

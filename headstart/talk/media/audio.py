@@ -86,8 +86,9 @@ AS_IT_IS = Mixing()
 @dataclass
 class Heard(Tally):
     """What a file's sound turned out to be. `start_s`: its first timestamp; `strange_rate_hz`: one
-    that no sound has, and that was passed over; `scale`: what floats are to be multiplied by;
-    `float_peak`, `loud_samples`: the highest of them and how many are far beyond full scale."""
+    that no sound has, and that was passed over; `holes`: begin and end in s of what has silence in
+    its place; `scale`: what floats are to be multiplied by; `float_peak`, `loud_samples`: the
+    highest of them and how many are far beyond full scale."""
 
     scale: float = 1.0
     float_peak: float = 0.0
@@ -99,6 +100,7 @@ class Heard(Tally):
     broken_samples: int = 0
     decoded_samples: int = 0
     strange_rate_hz: int | None = None
+    holes: list[tuple[float, float]] = field(default_factory=list)
     _power: dict[str, float] = field(default_factory=lambda: dict.fromkeys("lrm", 0.0))
     _sum: dict[str, float] = field(default_factory=lambda: dict.fromkeys("lrm", 0.0))
 
@@ -169,7 +171,8 @@ def pieces(container: Any, stream: Any, heard: Heard, gaps: Gaps | None = None) 
         lasts_s = frame.samples / frame.sample_rate
         gap_s = 0.0 if gaps is None else gaps.before(frame.time, lasts_s)
         try:
-            if gap_s:
+            if gap_s and gaps is not None:
+                heard.holes.append(gaps.holes[-1])
                 yield from resampling.end()
                 yield from silence(gap_s)
             yield from resampling.take(_finite(frame, heard))

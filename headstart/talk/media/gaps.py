@@ -21,6 +21,8 @@ class Gaps:
         self._shift_s = -start_s
         self._expected_s = 0.0
         self._filled_s = 0.0
+        self.holes: list[tuple[float, float]] = []
+        """Begin and end of what was filled, in the file's time."""
 
     def before(self, at_s: float | None, lasts_s: float) -> float:
         """The silence to insert before the next piece of audio, in s; `at_s` None: it has no
@@ -31,6 +33,8 @@ class Gaps:
             gap_s = 0.0
         elif gap_s < JITTER_S:
             gap_s = 0.0
+        if gap_s:
+            self.holes.append((self._expected_s, self._expected_s + gap_s))
         self._filled_s += gap_s
         self._expected_s += gap_s + lasts_s
         return gap_s

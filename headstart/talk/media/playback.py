@@ -1,7 +1,8 @@
 """Any file that PyAV opens, as 24 kHz mono PCM16 packets and JPEG frames in time order.
 
 `probe` decodes the first minute of the audio, storing nothing, so that the faults of a shorter file
-are reported before anything is sent; those further on are told when it was played (`Play.remarks`).
+are reported before anything is sent; those further on, and pictures that cannot be decoded, are
+told when it was played (`Play.remarks`).
 Whatever can be played is played, and `MediaFile.remarks` describes the faults;
 only a file without any audio is refused: `gateway.errors.MediaError` and subclasses.
 
@@ -10,7 +11,7 @@ only a file without any audio is refused: `gateway.errors.MediaError` and subcla
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,7 +38,9 @@ from headstart.talk.media.audio import (
 )
 from headstart.talk.media.container import ogg_has_end, opened, parts, wav_data_bytes, xing_s
 from headstart.talk.media.gaps import Gaps, beginning_s
-from headstart.talk.media.video import first_s, jpegs, stream_of
+from headstart.talk.media.losses import LOST_MIN_S
+from headstart.talk.media.times import clock
+from headstart.talk.media.video import Shown, first_s, jpegs, stream_of
 
 PROBED_S = 60.0
 """How much of a file's sound is decoded before it is played."""
@@ -151,9 +154,10 @@ class Play:
         self.remarks: tuple[str, ...] = ()
         self._clip = clip
         self._heard = Heard(scale=clip.mixing.scale)
+        self._shown = Shown(clip.duration_s)
         streams: list[Iterator[AudioPacket | JpegFrame]] = [_audio(clip, packet_ms, self._heard)]
         if frames and clip.has_still:
-            streams.append(_frames(clip))
+            streams.append(_frames(clip, self._shown))
         # At the same time the image comes first, so that it is seen while the audio is heard.
         self._parts = heapq.merge(
             *streams, key=lambda part: (part.start_ms, isinstance(part, AudioPacket))
@@ -166,12 +170,15 @@ class Play:
         part = next(self._parts, None)
         if part is not None:
             return part
-        if not self._clip.probed_whole:
-            self.remarks = tuple(self._late_remarks())
+        self.remarks = (*self.remarks, *self._late_remarks())
         raise StopIteration
 
     def _late_remarks(self) -> Iterator[str]:
         clip, heard = self._clip, self._heard
+        for loss in self._shown.losses.take():
+            yield f"{clip.path.name} is damaged: {loss}"
+        if clip.probed_whole:
+            return
         try:
             found = list(_damage(clip.path, heard, clip.declared_s))
         except FileUndecodable as error:
@@ -293,6 +300,8 @@ def _damage(
         )
     elif _ends_early(path) or heard.ended_early:
         yield f"is truncated: it breaks off after {got_s:.2f} s of sound; these are played"
+    if any(map(_is_told, heard.holes)):
+        yield _holes(heard.holes)
     if heard.strange_rate_hz is not None:
         yield f"is damaged: sound at {heard.strange_rate_hz} Hz is left out"
     if heard.corrupt > max(1, CORRUPT_SHARE_MAX * heard.packets):
@@ -313,6 +322,17 @@ def _level_remarks(heard: Heard) -> Iterator[str]:
         yield f"is clipped: {share:.0%} of its samples are at full scale or beyond"
     if heard.loudest_dbfs < QUIET_DBFS and heard.duration_s < PROBED_S:
         yield _quiet(heard)
+
+
+def _is_told(hole: tuple[float, float]) -> bool:
+    """Whether somebody would miss it. Sound that begins later than pictures has no hole."""
+    return hole[0] > 0 and hole[1] - hole[0] >= LOST_MIN_S
+
+
+def _holes(holes: Sequence[tuple[float, float]]) -> str:
+    (begin_s, end_s), *others = filter(_is_told, holes)
+    more = f" (and {len(others)} times more)" if others else ""
+    return f"has no sound from {clock(begin_s)} to {clock(end_s)}{more}: there is silence instead"
 
 
 def _quiet(heard: Heard) -> str:
@@ -378,9 +398,9 @@ def _audio(clip: MediaFile, packet_ms: int, heard: Heard) -> Iterator[AudioPacke
 # --- pictures -----------------------------------------------------------------------------------
 
 
-def _frames(clip: MediaFile) -> Iterator[JpegFrame]:
-    """The frame shown at 0 s, 1 s, 2 s … of the video, or else the cover once."""
-    found = jpegs(clip.path, moving=clip.has_video, start_s=clip.start_s)
+def _frames(clip: MediaFile, shown: Shown) -> Iterator[JpegFrame]:
+    """One frame a second of the video (`video.frames`), or else the cover once."""
+    found = jpegs(clip.path, moving=clip.has_video, start_s=clip.start_s, shown=shown)
     for at_s, jpeg in found:
         if at_s > clip.duration_s + PICTURES_AFTER_S:
             return

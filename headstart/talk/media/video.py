@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -13,8 +15,10 @@ from av.video.stream import VideoStream
 
 from headstart.talk.media.container import UNDECODABLE, Tally, decoded, parts
 from headstart.talk.media.frame_image import to_jpeg, to_rgb
+from headstart.talk.media.losses import Losses
 
 FRAME_INTERVAL_S = 1.0
+PICTURES = "pictures"
 BACKWARDS_S = 1.0
 """Timestamps that go back further have restarted; smaller steps back are disorder."""
 
@@ -33,43 +37,84 @@ def stream_of(container: InputContainer, *, moving: bool) -> VideoStream | None:
 def first_s(path: Path) -> float | None:
     """The first timestamp of the video in s. None: nothing of it can be decoded, or it has no
     timestamps."""
-    for frame in _decoded(path, moving=True):
+    for frame, _ in _decoded(path, Tally(), moving=True):
         return frame.time
     return None
 
 
-def frames(path: Path, *, moving: bool, start_s: float) -> Iterator[tuple[float, VideoFrame]]:
-    """The frames shown at 0 s, 1 s, 2 s … with their times, or else the cover, at 0. `start_s`: the
-    timestamp at which the file's time begins."""
+@dataclass
+class Shown:
+    """What became of a file's moving pictures: how many could be decoded, and what was lost.
+    `file_s`: the file's length."""
+
+    file_s: float = 0.0
+    frames: int = 0
+    losses: Losses = field(default_factory=Losses)
+
+
+def frames(
+    path: Path, *, moving: bool, start_s: float, shown: Shown | None = None
+) -> Iterator[tuple[float, VideoFrame, Fraction | None]]:
+    """At most one frame a second, each once however long it stands, with the time at which it is
+    shown and the shape of its pixels, width by height: one that comes sooner waits, and is shown if
+    it still stands then. Or else the cover, at 0. `start_s`: the timestamp at which the file's time
+    begins; `shown` takes note of moving ones."""
+    tally = Tally()
     if not moving:
-        for frame in _decoded(path, moving=False):
-            yield 0.0, frame
+        for frame, aspect in _decoded(path, tally, moving=False):
+            yield 0.0, frame, aspect
             return
-    next_s, last_s, lasts_s = 0.0, 0.0, 1 / 25
-    for frame in _decoded(path, moving=True):
+    shown = shown or Shown()
+    last_s, lasts_s = 0.0, 1 / 25
+    corrupt, is_bad = 0, False
+    held: tuple[VideoFrame, Fraction | None] | None = None
+    due_s = -math.inf  # from when on the next one may be shown
+    for frame, aspect in _decoded(path, tally, moving=True):
+        if frame.is_corrupt or tally.corrupt > corrupt:
+            corrupt, is_bad = tally.corrupt, True
+            if frame.is_corrupt:
+                continue
         at_s = last_s + lasts_s if frame.time is None else frame.time - start_s
         if at_s < last_s - BACKWARDS_S:
             start_s -= last_s + lasts_s - at_s
             at_s = last_s + lasts_s
+        if is_bad:
+            shown.losses.add(PICTURES, last_s, at_s)
+            is_bad = False
         last_s = at_s = max(at_s, 0.0)
-        if at_s >= next_s:
-            next_s = (math.floor(at_s / FRAME_INTERVAL_S) + 1) * FRAME_INTERVAL_S
-            yield at_s, frame
+        shown.frames += 1
+        if held is not None and at_s > due_s:
+            yield due_s, *held
+            held, due_s = None, due_s + FRAME_INTERVAL_S
+        if at_s < due_s:
+            held = frame, aspect
+            continue
+        held, due_s = None, at_s + FRAME_INTERVAL_S
+        yield at_s, frame, aspect
+    if held is not None and due_s <= shown.file_s - FRAME_INTERVAL_S / 2:
+        yield due_s, *held
+    if not shown.frames or is_bad or tally.corrupt > corrupt or tally.ended_early:
+        shown.losses.add(PICTURES, last_s, shown.file_s)
 
 
-def _decoded(path: Path, *, moving: bool) -> Iterator[VideoFrame]:
+def _decoded(
+    path: Path, tally: Tally, *, moving: bool
+) -> Iterator[tuple[VideoFrame, Fraction | None]]:
     for container in parts(path):
         stream = stream_of(container, moving=moving)
         if stream is not None:
-            found = decoded(container, stream, Tally())
-            yield from (frame for frame in found if isinstance(frame, VideoFrame))
+            for frame in decoded(container, stream, tally):
+                if isinstance(frame, VideoFrame):
+                    yield frame, stream.codec_context.sample_aspect_ratio
 
 
-def jpegs(path: Path, *, moving: bool, start_s: float) -> Iterator[tuple[float, bytes]]:
+def jpegs(
+    path: Path, *, moving: bool, start_s: float, shown: Shown | None = None
+) -> Iterator[tuple[float, bytes]]:
     """`frames`, as JPEG; frames that cannot be converted are skipped."""
-    for at_s, frame in frames(path, moving=moving, start_s=start_s):
+    for at_s, frame, aspect in frames(path, moving=moving, start_s=start_s, shown=shown):
         try:
-            jpeg = to_jpeg(to_rgb(frame))
+            jpeg = to_jpeg(to_rgb(frame, aspect))
         except UNDECODABLE:
             continue
         yield at_s, jpeg

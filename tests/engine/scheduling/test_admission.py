@@ -150,6 +150,21 @@ def test_pressure_levels_are_reported_in_order_and_revoked() -> None:
     assert levels(bench, "s0")[-1] is api.Level.CALM
 
 
+def test_levels_begin_at_eight_and_nine_tenths_of_the_pool() -> None:
+    """The marks at which the gateway sends smaller frames."""
+    bench = bench_of(blocks=100, host_blocks=0)
+    seen = set()
+    for n in range(6):
+        talk(bench, f"s{n}")
+        bench.engine.relieve_pressure()
+        share, level = bench.admission.share, bench.admission.level
+        if level is not api.Level.REFUSING:
+            assert (level >= api.Level.DEGRADED) == (share >= 0.8)
+            assert (level >= api.Level.OFFLOADING) == (share >= 0.9)
+        seen.add(level)
+    assert seen >= {api.Level.CALM, api.Level.DEGRADED, api.Level.OFFLOADING}
+
+
 def test_a_session_that_cannot_be_restored_is_recomputed() -> None:
     """An offloaded session that cannot be restored drops its K/V, gets a named error while there is
     no room, and is answered afterwards."""

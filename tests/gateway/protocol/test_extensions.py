@@ -40,6 +40,7 @@ def test_every_option_of_the_session_key_is_read() -> None:
             "scene": 30,
             "flow": 0.5,
             "max_gap_ms": 5000,
+            "min_frames": 2,
             "max_frames": 8,
         },
         "window": {"tokens": 4096, "vision_tokens": 1024, "summarise": True},

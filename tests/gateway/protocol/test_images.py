@@ -318,3 +318,38 @@ def test_what_stands_beside_the_pixels_is_not_unfolded() -> None:
 def test_a_picture_that_holds_less_than_it_claims_is_refused() -> None:
     """A PNG of the allowed size whose pixels end early."""
     assert "damaged" in _undecodable(_bare_png(500, 500))
+
+
+@pytest.mark.parametrize(("nits", "least", "most"), [(0.01, 0, 8), (203, 215, 250)])
+def test_a_high_dynamic_range_is_mapped(nits: float, least: int, most: int) -> None:
+    """A PNG of 16 bit whose cICP chunk says PQ in BT.2020: the reference white is nearly white, and
+    grey. A chunk of another length is none."""
+    power = (nits / 10_000) ** (2610 / 16384)
+    signal = ((3424 / 4096 + 2413 / 128 * power) / (1 + 2392 / 128 * power)) ** (2523 / 32)
+    row = b"\0" + round(65535 * signal).to_bytes(2, "big") * 3 * 32
+    head, pixels = header(32, 32, 16), zlib.compress(row * 32)
+    pq = bytes((9, 16, 0, 1))
+    got = decode_image(png_file(head, pixels, chunk(b"cICP", pq)))
+    grey = np.frombuffer(got.rgb, np.uint8).astype(int)
+    assert least <= grey.mean() <= most
+    assert np.ptp(grey) <= 4
+    plain = [png_file(head, pixels), png_file(head, pixels, chunk(b"cICP", pq + b"\0"))]
+    for data in plain:
+        assert np.abs(np.frombuffer(decode_image(data).rgb, np.uint8) - 255 * signal).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize(
+    ("size", "scaled"),
+    [((7680, 4320), (455, 256)), ((1, 10_000), (1, 10_000)), ((10_000, 1), (10_000, 1))],
+)
+def test_pictures_of_any_size_are_seen(
+    kind: str, size: tuple[int, int], scaled: tuple[int, int]
+) -> None:
+    """8K becomes small; a strip has few pixels as it is."""
+    out = io.BytesIO()
+    Image.new("RGB", size, (200, 30, 30)).save(out, kind)
+    picture = decode_image(out.getvalue())
+    assert (picture.width, picture.height) == scaled
+    pixels = np.frombuffer(picture.rgb, np.uint8).reshape(-1, 3).astype(int)
+    assert np.abs(pixels.mean(axis=0) - (200, 30, 30)).max() < 4

@@ -25,7 +25,7 @@ VAD |= {"silence_duration_ms": 200, "idle_timeout_ms": 5000}
 OURS = {
     "sampling": {"temperature": 1, "top_p": 1, "top_k": 5, "repetition_penalty": 1.1, "seed": 1},
     "video": {"sampler": "scene", "scale": 1, "fps": 1, "motion": 0.1, "scene": 30, "flow": 0.5}
-    | {"max_gap_ms": 1000, "max_frames": 5},
+    | {"max_gap_ms": 1000, "min_frames": 2, "max_frames": 5},
     "window": {"tokens": 1000, "vision_tokens": 500},
     "latency_budget_ms": 800,
 }

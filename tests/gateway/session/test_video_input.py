@@ -280,6 +280,28 @@ def test_a_turn_has_so_many_and_the_next_as_many_again() -> None:
     assert fate(bench, "enough") == 2
 
 
+@pytest.mark.parametrize("sampler", ["uniform", "load"])
+def test_a_short_turn_has_so_many_at_least(sampler: str) -> None:
+    """`min_frames` come however close they are, then those that the rate allows on average; never
+    more than `max_frames`."""
+    for most, kept in ((0, 4), (3, 3), (2, 2)):
+        bench = seeing(sampler=sampler, fps=1.0, min_frames=3, max_frames=most)
+        for number in range(35):
+            show(bench, png(64, 36, 5 * number), after_s=0.1)
+        assert len(seen(bench)) == kept
+        assert seen(bench)[:3] == [0, 5, 10][:kept]
+
+
+def test_a_busy_engine_does_not_hurry_to_the_least() -> None:
+    """Half of it when half of the rate is left."""
+    bench = seeing(sampler="load", fps=1.0, min_frames=6)
+    for _ in range(40):
+        bench.engine(api.Chunk("sess_test", api.TurnRef(1), 0, 8_000, {}, 450.0, 0, 0))
+    for number in range(10):
+        show(bench, png(64, 36, 5 * number), after_s=0.02)
+    assert len(seen(bench)) == 3
+
+
 def used_up(**more: Any) -> SessionBench:
     """A session whose camera has shown as much as one turn may have: two frames."""
     bench = SessionBench(**more)

@@ -12,7 +12,7 @@ import pytest
 
 from headstart.engine.api import SMALL_PICTURE, PictureSize
 from headstart.gateway.protocol.errors import ProtocolError
-from headstart.gateway.protocol.images import flatten
+from headstart.gateway.protocol.frame_pixels import flatten
 from headstart.gateway.transport.webrtc.video_track import picture_of
 from headstart.gateway.video import decode
 from headstart.gateway.video.decode import Encoded

@@ -205,6 +205,7 @@ def test_a_turns_frames_fall_with_the_rate_but_not_to_nothing() -> None:
     assert [paced.max_frames for paced in limits] == [32, 6, 2, 0]
     time.loads(0.9, 50)
     assert [paced.max_frames for paced in limits] == [16, 4, 2, 0]
+    assert Paced(time.ladder, 1.0, min_frames=5).min_frames == 2
 
 
 @given(

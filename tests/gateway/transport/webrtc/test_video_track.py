@@ -10,10 +10,12 @@ import pytest
 from headstart.engine import api
 from headstart.gateway.transport.webrtc import video_track
 from headstart.gateway.transport.webrtc.aiortc_hooks import NewestFrame
-from headstart.gateway.transport.webrtc.video_track import picture_of, watch
+from headstart.gateway.transport.webrtc.video_track import picture_of, watch, with_thumbnail
 from headstart.gateway.video import decode
 from headstart.gateway.video.decode import DecodedImage
+from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 from tests.gateway.shell_fakes import until
+from tests.headstart.talk.long_file.video_files import BLUE, RED, write_hdr, write_interlaced
 from tests.headstart.talk.odd_files import rotate, write_video
 
 
@@ -86,3 +88,42 @@ def test_a_matrix_inside_the_video_is_followed(
     pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3).astype(int)
     corners = pixels[np.ix_([4, -5], [4, -5])]
     assert np.argwhere(corners[..., 1] < 100).tolist() == [list(red)]
+
+
+@pytest.mark.parametrize(("nits", "least", "most"), [(0.01, 0, 8), (203, 215, 250)])
+def test_a_camera_of_high_dynamic_range_is_mapped(
+    nits: float, least: int, most: int, tmp_path: Path
+) -> None:
+    """PQ in BT.2020, 10 bit, as of a file: the reference white is nearly white, and grey."""
+    with av.open(str(write_hdr(tmp_path / "hdr.mp4", nits))) as container:
+        image = picture_of(next(container.decode(video=0)))
+    pixels = np.frombuffer(image.rgb, np.uint8).reshape(-1, 3).astype(int)
+    assert least <= pixels.mean() <= most
+    assert np.ptp(pixels.mean(axis=0)) <= 4
+
+
+def test_an_interlaced_camera_shows_one_moment(tmp_path: Path) -> None:
+    """Red and blue fields: only the upper one, at the size of both."""
+    with av.open(str(write_interlaced(tmp_path / "i.mkv", RED, BLUE))) as container:
+        image = picture_of(next(container.decode(video=0)))
+    assert (image.width, image.height) == (160, 96)
+    pixels = np.frombuffer(image.rgb, np.uint8).reshape(-1, 3).astype(int)
+    assert np.abs(pixels - RED).max() < 12
+
+
+@pytest.mark.parametrize(
+    ("size", "scaled"),
+    [((7680, 4320), (455, 256)), ((2, 10_000), (2, 10_000)), ((10_000, 2), (10_000, 2))],
+)
+def test_cameras_of_any_size_are_seen(size: tuple[int, int], scaled: tuple[int, int]) -> None:
+    """8K becomes small; a strip has few pixels as it is. Thumbnail and scores are there."""
+    seen = with_thumbnail(frame((200, 30, 30), *size), api.SMALL_PICTURE, b"")
+    assert (seen.image.width, seen.image.height) == scaled
+    assert seen.thumbnail.shape == (THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH)
+    assert seen.scores is not None
+
+
+def test_transparent_frames_are_on_white() -> None:
+    """As on a web page."""
+    see_through = av.VideoFrame.from_ndarray(np.zeros((48, 64, 4), np.uint8), format="rgba")
+    assert min(picture_of(see_through).rgb) == 255

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -296,6 +297,48 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
     assert [content["type"] for content in question] == ["input_text"]
     assert report.answers[0].text == "Yes."
     assert any("writes down nothing" in remark for remark in report.to_wire()["remarks"])
+
+
+async def test_the_last_two_summaries_are_read_with_a_part(film: Path) -> None:
+    """By a model that sees: a part's message has the two before it and no other, and the question
+    has them all."""
+    texts: list[str] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "session.update":
+            await say("session.updated", session=SESSION)
+        elif event["type"] == "response.create":
+            asked = event["response"]
+            content = asked["input"][0]["content"]
+            texts.append("".join(part.get("text", "") for part in content))
+            whole = {
+                "id": f"r{len(texts)}",
+                "status": "completed",
+                "metadata": asked["metadata"],
+                "usage": {"input_token_details": {"image_tokens": 900}},
+            }
+            await say("response.created", response=whole)
+            said = f"Summary {len(texts) - 1}."
+            await say("response.output_text.delta", response_id=whole["id"], delta=said)
+            await say("response.done", response=whole)
+
+    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
+        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        options = AnalysisOptions(("What?",), part_s=5, hear=False)
+        report = await analyse(film, url, options, AnalysisObserver())
+    assert [note.seen for note in report.notes] == [f"Summary {n}." for n in (1, 2, 3, 4)]
+    _, *parts, question = texts  # the first tells how the model sees
+    carried = [re.findall(r"Summary \d", text) for text in parts]
+    assert carried == [
+        [],
+        ["Summary 1"],
+        ["Summary 1", "Summary 2"],
+        ["Summary 2", "Summary 3"],
+    ]
+    assert re.findall(r"Summary (\d)", question) == ["1", "2", "3", "4"]
 
 
 async def test_an_interrupt_ends_the_part_at_hand(film: Path) -> None:

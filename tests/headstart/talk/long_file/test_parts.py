@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.talk.long_file.parts import Plan
-from headstart.talk.long_file.times import BadTime, clock, in_words, parse_time
+from headstart.talk.media.times import BadTime, clock, in_words, parse_time
 
 
 @given(

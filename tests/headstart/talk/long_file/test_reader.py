@@ -1,5 +1,6 @@
 """Real files through real decoders, each odd in one way."""
 
+import gc
 import io
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,8 +13,8 @@ import numpy as np
 import pytest
 
 from headstart.gateway.errors import FileEmpty, FileMissing, FileUndecodable
+from headstart.gateway.video.file_sampling import MAX_FPS
 from headstart.talk.long_file import video_reader
-from headstart.talk.long_file.damage import Loss
 from headstart.talk.long_file.file_info import FileInfo, NothingToSee, read_info, within
 from headstart.talk.long_file.frame_choice import FrameChooser
 from headstart.talk.long_file.parts import Plan
@@ -21,6 +22,7 @@ from headstart.talk.long_file.reader import PartMedia, read
 from headstart.talk.long_file.video_reader import Picture
 from headstart.talk.media.audio import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 from headstart.talk.media.container import decoded
+from headstart.talk.media.losses import Loss
 from tests.headstart.talk.long_file.video_files import (
     BLUE,
     FPS,
@@ -28,8 +30,11 @@ from tests.headstart.talk.long_file.video_files import (
     RED,
     break_middle,
     changing,
+    noise,
     plain,
+    write_empty_video,
     write_hdr,
+    write_interlaced,
     write_rotated,
     write_video,
 )
@@ -107,19 +112,11 @@ def test_a_video_of_one_frame(tmp_path: Path) -> None:
 
 
 def test_a_video_stream_without_frames(tmp_path: Path) -> None:
-    """Sound beside a stream that has no picture: heard, nothing seen."""
-    path = tmp_path / "none.mkv"
-    with av.open(str(path), "w") as container:
-        video = container.add_stream("mpeg4", rate=10)
-        video.width, video.height, video.pix_fmt = 64, 64, "yuv420p"
-        sound = container.add_stream("pcm_s16le", rate=24_000)
-        sound.layout = "mono"
-        frame = av.AudioFrame.from_ndarray(tone(1.0, 24_000), format="s16", layout="mono")
-        frame.sample_rate, frame.pts = 24_000, 0
-        container.mux([*sound.encode(frame), *sound.encode(None)])
-    _, (material,) = parts_of(path)
+    """Sound beside a stream that has no picture: heard, nothing seen, and that is told."""
+    _, (material,) = parts_of(write_empty_video(tmp_path / "none.mkv", 1.0))
     assert material.pictures == ()
     assert len(material.pcm) == pytest.approx(SECOND_BYTES, abs=2000)
+    assert material.losses == (Loss("pictures", 0.0, 1.0),)
 
 
 def test_slides_that_stand_for_long(tmp_path: Path) -> None:
@@ -167,21 +164,7 @@ def test_a_high_dynamic_range_is_mapped(tmp_path: Path, nits: float, least: int,
 
 def test_interlaced_frames_show_one_moment(tmp_path: Path) -> None:
     """Red and blue fields: only the upper one, at the size of both."""
-    picture = plain(RED)
-    picture[1::2] = BLUE
-
-    def interlaced(video: av.VideoStream) -> None:
-        flags = av.codec.context.Flags
-        video.codec_context.flags |= flags.interlaced_dct | flags.interlaced_me
-
-    path = write_video(
-        tmp_path / "i.mkv",
-        [picture] * FPS,
-        codec="libx264",
-        pix_fmt="yuv422p",
-        options={"x264-params": "tff=1:log-level=none", "qp": "0"},
-        prepare=interlaced,
-    )
+    path = write_interlaced(tmp_path / "i.mkv", RED, BLUE)
     info, (material,) = parts_of(path)
     assert pixels(material.pictures[0]).shape == (96, 160, 3)
     assert colour(material.pictures[0]) == RED
@@ -206,12 +189,6 @@ def test_transparency_is_white(tmp_path: Path) -> None:
     path = write_video(tmp_path / "a.mov", [picture] * 2, codec="png", pix_fmt="rgba")
     _, (material,) = parts_of(path)
     assert pixels(material.pictures[0])[48, 20].min() > 245
-
-
-def noise(count: int) -> list[np.ndarray]:
-    random = np.random.default_rng(1)
-    block = np.ones((8, 8, 1), np.uint8)
-    return [np.kron(random.integers(0, 255, (12, 20, 3), np.uint8), block) for _ in range(count)]
 
 
 def test_what_is_behind_a_broken_middle_is_shown(tmp_path: Path) -> None:
@@ -361,6 +338,21 @@ def test_ten_hours_are_opened_like_ten_seconds(tmp_path: Path) -> None:
     assert plan.count == 1286
     last = list(read(info, plan, first=plan.count - 1))
     assert colour(last[-1].pictures[-1]) == BLUE
+
+
+def test_a_part_is_held_until_the_next_but_one(tmp_path: Path) -> None:
+    """However long a file is: of what was read, only pictures of the newest parts are alive."""
+    path = write_video(tmp_path / "long.mkv", noise(300), pcm=tone(30.0, 24_000)[0])
+    info = read_info(path)
+    seen, alive = 0, []
+    for media in read(info, Plan(0, info.duration_s, 4.0, 1.0)):
+        assert len(media.pcm) <= 4 * SECOND_BYTES
+        seen += len(media.pictures)
+        del media
+        gc.collect()
+        alive.append(sum(type(thing) is Picture for thing in gc.get_objects()))
+    assert seen > 100
+    assert max(alive) <= 3 * 4 * MAX_FPS
 
 
 def test_what_is_no_recording(tmp_path: Path) -> None:

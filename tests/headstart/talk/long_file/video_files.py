@@ -11,6 +11,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+from tests.headstart.talk.media_files import tone
 from tests.headstart.talk.odd_files import MATRICES, ONE
 
 Picture = npt.NDArray[np.uint8]
@@ -129,3 +130,44 @@ def break_middle(path: Path, share: float = 0.4, length: float = 0.2) -> Path:
     broken = path.with_name(f"broken_{path.name}")
     broken.write_bytes(data)
     return broken
+
+
+def noise(count: int) -> list[Picture]:
+    """Pictures that no codec makes small."""
+    random = np.random.default_rng(1)
+    block = np.ones((8, 8, 1), np.uint8)
+    return [np.kron(random.integers(0, 255, (12, 20, 3), np.uint8), block) for _ in range(count)]
+
+
+def write_empty_video(path: Path, seconds: float) -> Path:
+    """A tone beside a video stream that has no picture."""
+    with av.open(str(path), "w") as container:
+        video = container.add_stream("mpeg4", rate=10)
+        assert isinstance(video, av.VideoStream)
+        video.width, video.height, video.pix_fmt = 64, 64, "yuv420p"
+        sound = container.add_stream("pcm_s16le", rate=24_000)
+        assert isinstance(sound, av.AudioStream)
+        sound.layout = "mono"
+        frame = av.AudioFrame.from_ndarray(tone(seconds, 24_000), format="s16", layout="mono")
+        frame.sample_rate, frame.pts = 24_000, 0
+        container.mux([*sound.encode(frame), *sound.encode(None)])
+    return path
+
+
+def write_interlaced(path: Path, upper: Sequence[int], lower: Sequence[int]) -> Path:
+    """A second whose fields have a colour each."""
+    picture = plain(upper)
+    picture[1::2] = lower
+
+    def interlaced(video: av.VideoStream) -> None:
+        flags = av.codec.context.Flags
+        video.codec_context.flags |= flags.interlaced_dct | flags.interlaced_me
+
+    return write_video(
+        path,
+        [picture] * FPS,
+        codec="libx264",
+        pix_fmt="yuv422p",
+        options={"x264-params": "tff=1:log-level=none", "qp": "0"},
+        prepare=interlaced,
+    )

@@ -1,6 +1,7 @@
 import contextlib
 import io
 import random
+import re
 import struct
 import wave
 from pathlib import Path
@@ -19,6 +20,12 @@ from headstart.gateway.errors import (
 )
 from headstart.talk.media.audio import SAMPLE_RATE_HZ, Heard
 from headstart.talk.media.playback import AudioPacket, JpegFrame, MediaFile, play, probe, silence
+from tests.headstart.talk.long_file.video_files import (
+    break_middle,
+    noise,
+    write_empty_video,
+    write_video,
+)
 from tests.headstart.talk.media_files import (
     TONE_HZ,
     cut,
@@ -369,3 +376,45 @@ def test_who_speaks_only_after_a_minute_is_not_called_silent(tmp_path: Path) -> 
         remarks.append(playing.remarks)
     assert "nearly silent" in remarks[0][0]
     assert remarks[1] == ()
+
+
+# --- pictures that are not there ------------------------------------------------------------------
+
+
+def told(path: Path) -> tuple[list[float], tuple[str, ...]]:
+    """The times in s of the pictures that are played, and all that is said of the file."""
+    clip = probe(path)
+    playing = play(clip, 1000, frames=True)
+    shown = [part.start_ms / 1000 for part in playing if isinstance(part, JpegFrame)]
+    return shown, (*clip.remarks, *playing.remarks)
+
+
+@pytest.mark.parametrize(("name", "codec"), [("x.mkv", "mpeg2video"), ("x.mp4", "mpeg4")])
+def test_a_broken_middle_is_told_and_the_rest_is_played(
+    name: str, codec: str, tmp_path: Path
+) -> None:
+    """Noise in the middle of a file: pictures before and behind it, and from when to when there is
+    neither sound nor picture."""
+    path = write_video(
+        tmp_path / name, noise(200), codec=codec, options={"g": "10"}, pcm=tone(20.0, 24_000)[0]
+    )
+    shown, remarks = told(path)
+    assert (shown[:19], remarks) == ([float(second) for second in range(19)], ())
+    shown, remarks = told(break_middle(path))
+    assert shown[:7] == [float(second) for second in range(7)]
+    assert shown[-1] >= 19  # each a second after the one before
+    assert 3 <= 20 - len(shown) <= 7
+    assert any("has no sound from 0:0" in remark for remark in remarks)
+    (pictures,) = [remark for remark in remarks if "pictures" in remark]
+    assert re.search(r"is damaged: pictures from 0:0\d to 0:1\d cannot be decoded", pictures)
+
+
+def test_a_video_without_a_picture_is_told(tmp_path: Path) -> None:
+    """Its sound is played."""
+    shown, remarks = told(write_empty_video(tmp_path / "none.mkv", 2.0))
+    assert shown == []
+    assert remarks == ("none.mkv is damaged: pictures from 0:00 to 0:02 cannot be decoded",)
+    clip = probe(tmp_path / "none.mkv")
+    unasked = play(clip, 1000, frames=False)
+    assert sum(1 for _ in unasked) == 2
+    assert unasked.remarks == ()

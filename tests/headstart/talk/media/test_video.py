@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -11,7 +12,9 @@ import pytest
 from PIL import Image, ImageOps
 
 from headstart.talk.media.frame_image import to_jpeg, to_rgb
-from headstart.talk.media.video import first_s, frames, is_cover, jpegs, stream_of
+from headstart.talk.media.video import Shown, first_s, frames, is_cover, jpegs, stream_of
+from tests.headstart.talk.long_file.video_files import RED, plain
+from tests.headstart.talk.long_file.video_files import write_video as write_odd
 from tests.headstart.talk.media_files import write_audio
 from tests.headstart.talk.odd_files import rotate, write_cover, write_timed, write_video
 
@@ -70,8 +73,35 @@ def test_pictures_count_from_the_files_beginning(start_s: float, tmp_path: Path)
         tmp_path / "v.mkv", [(start_s, 5.0)], [(start_s + at, 30 * i) for i, at in enumerate(at_s)]
     )
     assert first_s(path) == pytest.approx(start_s, abs=0.01)
-    found = [at for at, _ in frames(path, moving=True, start_s=start_s)]
-    assert found == pytest.approx([0.0, 1.6, 2.0, 3.9, 4.2], abs=0.02)
+    found = list(frames(path, moving=True, start_s=start_s, shown=Shown(5.5)))
+    assert [at for at, *_ in found] == pytest.approx([0.0, 1.0, 2.0, 3.9, 4.9], abs=0.02)
+    levels = [frame.to_ndarray(format="gray").mean() for _, frame, _ in found]
+    assert levels == pytest.approx([30 * n for n in (0, 2, 5, 6, 7)], abs=4)
+
+
+def test_a_slide_that_comes_between_two_seconds_is_shown(tmp_path: Path) -> None:
+    """A variable frame rate: a second after the one before, once."""
+    at_s = [0.0, 0.4, 6.3]
+    path = write_timed(
+        tmp_path / "v.mkv", [(0.0, 9.0)], [(at, 100 * i) for i, at in enumerate(at_s)]
+    )
+    found = [
+        (at, seen(jpeg).mean())
+        for at, jpeg in jpegs(path, moving=True, start_s=0.0, shown=Shown(9.0))
+    ]
+    assert [at for at, _ in found] == pytest.approx([0.0, 1.0, 6.3], abs=0.02)
+    assert [level for _, level in found] == pytest.approx([0, 100, 200], abs=4)
+
+
+def test_pixels_that_are_not_square_are_shown_as_a_player_does(tmp_path: Path) -> None:
+    """Twice as wide as they are high."""
+    path = write_odd(
+        tmp_path / "v.mkv",
+        [plain(RED, 80, 96)] * 10,
+        prepare=lambda v: setattr(v.codec_context, "sample_aspect_ratio", Fraction(2)),
+    )
+    (_, jpeg), *_ = jpegs(path, moving=True, start_s=0.0)
+    assert seen(jpeg).shape == (96, 160, 3)
 
 
 def test_timestamps_that_begin_anew_go_on(tmp_path: Path) -> None:
@@ -84,7 +114,7 @@ def test_timestamps_that_begin_anew_go_on(tmp_path: Path) -> None:
     whole.write_bytes(b"".join(part.read_bytes() for part in parts))
     start_s = first_s(whole)
     assert start_s is not None
-    times = [at_s for at_s, _ in frames(whole, moving=True, start_s=start_s)]
+    times = [at_s for at_s, *_ in frames(whole, moving=True, start_s=start_s)]
     assert times == sorted(times)
     assert len(times) >= 4
 
