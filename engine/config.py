@@ -98,7 +98,8 @@ class EngineConfig:
             decoding session waits for another one's prefill.
         heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
-            (docs/performance.md); a GPU gains from more. 0: 1 on a CPU, `HEARD_TOGETHER_ON_GPU` on one.
+            (docs/performance.md); a GPU gains from more. 0: 1 on a CPU, `HEARD_TOGETHER_ON_GPU` on
+            a GPU.
         hearing_interval_s: how much sound of a session is heard in one pass at most when not
             everybody can be heard every chunk (docs/performance.md); 0: one chunk, always.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
