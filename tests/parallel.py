@@ -6,7 +6,7 @@ pytest-xdist runs them; a file's tests stay together, so what a module sets up i
 from __future__ import annotations
 
 import os
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Generator
 from typing import Any
 
@@ -47,15 +47,13 @@ SHOWN, SHOWN_FROM_S = 20, 10.0
 """The longest files of a run, from so many seconds on, are listed at its end."""
 
 
-class WorkersError(pytest.UsageError):
-    """A number of workers that is none."""
-
-
 def workers(chosen: str | None, cores: int, free_bytes: int | None) -> int:
-    """How many processes run tests: `chosen`, else one for each core that has memory."""
+    """How many processes run tests: `chosen`, else one for each core that has memory.
+
+    Raises `pytest.UsageError` if `chosen` is no whole number from 1 on."""
     if chosen:
         if not chosen.isdecimal() or int(chosen) < 1:
-            raise WorkersError(f"{WORKERS} must be a whole number from 1 on, got {chosen!r}")
+            raise pytest.UsageError(f"{WORKERS} must be a whole number from 1 on, got {chosen!r}")
         return int(chosen)
     fitting = WORKERS_MAX if free_bytes is None else free_bytes // WORKER_BYTES
     return max(1, min(cores, fitting, WORKERS_MAX))
@@ -103,7 +101,7 @@ class Controller:
     def __init__(self) -> None:
         self.lost: list[str] = []
         self.ran: set[str] = set()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, error: object | None) -> None:
@@ -124,7 +122,8 @@ class Controller:
         if self.lost:
             left = reporter._session.testscollected - len(self.ran) if reporter._session else 0
             reporter.write_line(f"a worker ended amid its tests; {left} tests were not finished")
-        long = [(s, file) for file, s in self.seconds.most_common(SHOWN) if s >= SHOWN_FROM_S]
+        longest = sorted(((s, file) for file, s in self.seconds.items()), reverse=True)
+        long = [(s, file) for s, file in longest[:SHOWN] if s >= SHOWN_FROM_S]
         for seconds, file in long:
             reporter.write_line(f"{seconds:6.0f} s {file}")
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests import parallel
-from tests.parallel import LONGEST, Controller, WorkersError, workers
+from tests.parallel import LONGEST, Controller, workers
 
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 1 << 30
@@ -45,7 +45,8 @@ def test_how_many(chosen: str | None, cores: int, free_bytes: int | None, expect
 @pytest.mark.parametrize("chosen", ["0", "-1", "two", "1.5"])
 def test_what_is_no_number_of_workers_is_named(chosen: str) -> None:
     """With the variable."""
-    with pytest.raises(WorkersError, match=f"HEADSTART_TEST_WORKERS must be .* got '{chosen}'"):
+    said = f"HEADSTART_TEST_WORKERS must be .* got '{chosen}'"
+    with pytest.raises(pytest.UsageError, match=said):
         workers(chosen, 2, None)
 
 

@@ -13,11 +13,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headstart.engine.device.matrices import FloatMatrix
 
 
-class Calls(TorchDispatchMode):
+class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Operations that were called, with the type of what they returned."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.made: list[tuple[str, torch.dtype]] = []
 
     def __torch_dispatch__(

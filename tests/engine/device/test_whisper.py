@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from headstart.benchmarks.references.yardstick import Offline, normaliser
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headstart.benchmarks.inputs.recordings import load_f32
+from headstart.benchmarks.references.offline import Offline, normaliser
 from headstart.engine.asr.decoding import GreedyDecoder, Job, Task
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.silence import FarSilence

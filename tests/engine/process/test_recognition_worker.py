@@ -10,7 +10,7 @@ import torch
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.config import EngineConfig
 from headstart.engine.device.decoder import DeviceDecoder
-from headstart.engine.process.assemble import recognition_worker
+from headstart.engine.process.recognizer import recognition_worker
 from tests.engine.fakes import FakeRecognizer
 from tests.engine.harness import load_tiny
 from tests.engine.tiny_gguf import QWEN2
