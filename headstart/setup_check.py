@@ -18,8 +18,9 @@ OLDEST, NEWEST = (3, 11), (3, 14)
 """The Pythons for which all that constraints.txt pins has wheels."""
 GLIBC = (2, 28)
 """The oldest that PyTorch's wheels run on."""
-DISK_BYTES = 10_200_000_000
-"""The environment, 6.8 GB, and beside it, while pip installs, the wheels that it comes from."""
+ENVIRONMENT_BYTES = 6_800_000_000
+WHEELS_BYTES = 3_400_000_000
+"""What the environment comes from. pip keeps it while it installs: beside it, unless TMPDIR is set."""
 PROGRAM = """
 #include <math.h>
 #include <pthread.h>
@@ -127,7 +128,8 @@ def folder_problem(folder: str) -> str:
         return f"{parent} cannot be written to: clone headstart into a folder of yours"
     if os.path.exists(os.path.join(folder, ".installed")):
         return ""  # complete once: little is to come
-    wanted_bytes = DISK_BYTES - size_bytes(folder)
+    elsewhere = bool(os.environ.get("TMPDIR"))
+    wanted_bytes = ENVIRONMENT_BYTES + (0 if elsewhere else WHEELS_BYTES) - size_bytes(folder)
     free_bytes = shutil.disk_usage(parent).free
     if free_bytes < wanted_bytes:
         said = f"{parent} has {free_bytes / 1e9:.1f} GB free, set-up needs {wanted_bytes / 1e9:.1f}"
