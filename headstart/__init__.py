@@ -4,7 +4,7 @@ A command imports what it needs when it runs, so that `headstart --help` is fast
 packages (`bench`, `models`) are entry points and loaded only when they are called.
 
 May import: `engine.api`, `gateway.config`, `gateway.errors`, `gateway.server`, `gateway.video`,
-`recordings`, `talk`, `talk.long_file`, `top`.
+`recordings`, `talk`, `talk.long_file`, `talk.media`, `top`.
 Never: imports torch, or the engine beyond `headstart.engine.api`.
 
 """

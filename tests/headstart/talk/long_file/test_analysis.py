@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
 import subprocess
@@ -55,14 +54,6 @@ class Watching(AnalysisObserver):
 
     def answered(self, answer: object) -> None:
         self.seen.append("answered")
-
-
-@pytest.fixture
-def film(tmp_path: Path) -> Path:
-    """12 s of three colours and a tone."""
-    return write_video(
-        tmp_path / "film.mkv", changing(12, RED, GREEN, BLUE), pcm=tone(12.0, 24_000)[0]
-    )
 
 
 async def test_a_film_with_speech(fake_server_url: str, tmp_path: Path) -> None:
@@ -553,76 +544,3 @@ async def test_a_picture_that_was_not_read_is_told(film: Path) -> None:
     (part,) = report.to_wire()["parts"]
     assert part["captions"][0]["written"] == []
     assert "what is written at 0:00 was not read" in report.to_wire()["remarks"]
-
-
-# --- the command ----------------------------------------------------------------------------------
-
-
-def command(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "headstart", "talk", *arguments]
-    return subprocess.run(
-        argv,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        env={**os.environ, "COLUMNS": "100"},
-        check=False,
-    )
-
-
-def test_json_lines_for_programs(fake_server_url: str, film: Path) -> None:
-    """The plan, each part, the answers, and the result last."""
-    done = command(
-        str(film),
-        "--url",
-        fake_server_url,
-        "--json",
-        "--part-s",
-        "5",
-        "--ask",
-        "What?",
-        "--ask",
-        "When?",
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    kinds = [line["type"] for line in lines]
-    assert kinds == ["plan", *["part"] * 4, "answer", "answer", "result"]
-    assert lines[0]["parts"] == 4
-    assert lines[0]["estimate_s"] > 0
-    assert [answer["question"] for answer in lines[-1]["answers"]] == ["What?", "When?"]
-
-
-def test_text_for_people(fake_server_url: str, film: Path) -> None:
-    """Says beforehand how many parts there are, then how far it is, then the answer."""
-    done = command(str(film), "--url", fake_server_url, "--part-s", "5", "--ask", "What?")
-    assert done.returncode == 0, done.stderr
-    assert "film.mkv · 0:12 · 160 x 96, 10 pictures a second · sound" in done.stdout
-    assert "4 parts of 5 s, 2 s of each read twice · roughly 48 s" in done.stdout
-    assert "part 3 of 4" in done.stdout
-    assert ANSWER in done.stdout
-
-
-def test_a_range_needs_a_question(film: Path) -> None:
-    """Without --ask all of the file would be played."""
-    done = command(str(film), "--from", "0:05")
-    assert done.returncode == 2
-    assert "go with --ask" in " ".join(done.stderr.replace("│", " ").split())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("--from", "noon"), "'noon' is no time"),
-        (("--from", "0:30"), "nothing from 0:30 to the end: it lasts 0:12"),
-        (("--sampler", "luck"), "got 'luck'"),
-        (("--sampler", "changed"), "uniform, motion, change, scene, flow, sharp, got"),
-        (("--webrtc",), "neither --webrtc"),
-    ],
-)
-def test_what_cannot_be_asked(film: Path, arguments: tuple[str, ...], told: str) -> None:
-    """Refused before a server is started, in words."""
-    done = command(str(film), "--ask", "What?", *arguments)
-    assert done.returncode == 2
-    assert told in " ".join(done.stderr.replace("│", " ").split())
-    assert "Traceback" not in done.stderr
