@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine.asr.hypothesis import loop_start
+from headstart.engine.asr.pieces import Pieces, drain
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
@@ -25,6 +26,9 @@ from headstart.kernels.picked_softmax import picked_log_softmax, picked_softmax
 
 GUESSED_TOKENS = 12
 """Run at once behind a difference from the draft: more rows cost, and fewer of them come true."""
+
+MANY_ROWS = 24
+"""From so many on, choosing their tokens is a piece of work of its own."""
 
 
 class Ending(StrEnum):
@@ -236,9 +240,15 @@ class GreedyDecoder:
 
     def decode_many(self, jobs: Sequence[Job]) -> list[Decoded]:
         """Several decodings in step: each pass runs the next tokens of all that are not done."""
+        return drain(self.decode_in_pieces(jobs))
+
+    def decode_in_pieces(self, jobs: Sequence[Job]) -> Pieces[list[Decoded]]:
+        """`decode_many`, pass by pass; one of many rows in two pieces."""
         runs = [self._begin(job) for job in jobs]
         while active := [run for run in runs if run.done is None]:
-            self._pass(active)
+            if active[0].passes:
+                yield
+            yield from self._pass(active)
         return [run.done for run in runs if run.done is not None]
 
     def _begin(self, job: Job) -> _Run:
@@ -247,7 +257,7 @@ class GreedyDecoder:
         task = replace(task, draft=task.draft[:room], limit=min(task.limit, room))
         return _Run(job, task, first=len(task.opening) - 1 + len(task.forced))
 
-    def _pass(self, runs: Sequence[_Run]) -> None:
+    def _pass(self, runs: Sequence[_Run]) -> Pieces[None]:
         """One pass of the decoder over the next rows of all `runs`."""
         given = [self._next_rows(run) for run in runs]
         texts = [
@@ -277,6 +287,8 @@ class GreedyDecoder:
             start = max(run.first + len(run.tokens) - before, 0)
             asked.append(out[start:])
             run.passes += 1
+        if sum(map(len, asked)) >= MANY_ROWS:
+            yield
         chosen = self._choose(runs, asked)
         for run, choices in zip(runs, chosen, strict=True):
             run.done = run.accept(choices, self._special.end)

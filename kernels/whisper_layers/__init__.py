@@ -104,11 +104,12 @@ class WhisperLayers:
         sequences: Many[Sequence],
         watched: Many[tuple[int, int]] = (),
         *,
+        only: int | None = None,
         backend: str | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """x fp32 [rows of all sequences, D] -> the same shape, without a final norm; and for each
         sequence the cross-attention [watched, rows, T] of the `watched` (layer, head) pairs, which
-        must be distinct.
+        must be distinct. `only`: run that one layer; one after the other gives the bits of all.
 
         x is not changed. Raises KernelInputError; then nothing was written.
         """
@@ -117,9 +118,10 @@ class WhisperLayers:
             self._check_sequence(sequence, f"sequence {i}")
         self._check_watched(watched)
         lib = library("whisper_layers", native.declare, backend)
+        first, end = (0, len(self.layers)) if only is None else (only, only + 1)
         if lib is None or not len(x):
-            return reference.whisper_layers(self, x, sequences, watched, backend)
-        return native.whisper_layers(lib, self, self._table, x, sequences, watched)
+            return reference.whisper_layers(self, x, sequences, watched, (first, end), backend)
+        return native.whisper_layers(lib, self, self._table, x, sequences, watched, (first, end))
 
     def _check_layer(self, layer: Layer, name: str) -> None:
         width, ffn = self.width, self.ffn

@@ -33,7 +33,8 @@ typedef struct {
 } Sequence;
 
 typedef struct {
-    int64_t layers, width, heads, ffn, causal, sequences, watched;
+    int64_t first, end; /* of the layers that are run */
+    int64_t width, heads, ffn, causal, sequences, watched;
     const Layer *layer;
     const Sequence *sequence;
     const int64_t *watch; /* [watched, 2]: layer and head whose attention to the sound is wanted */
@@ -510,7 +511,7 @@ int64_t hs_whisper_layers(const Call *c)
     float *next = memory;
     for (int i = 0; i < BUFFERS; next += widths[i++] * job.rows) *buffers[i] = next;
     int failed = 0;
-    for (job.at = 0; job.at < c->layers && !failed; job.at++)
+    for (job.at = c->first; job.at < c->end && !failed; job.at++)
         failed = run_layer(&job, c->layer + job.at);
     free(memory);
     return failed;

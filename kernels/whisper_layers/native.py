@@ -50,7 +50,7 @@ class _Call(ctypes.Structure):
     """`Call` of kernel.c."""
 
     _fields_ = (
-        *((n, _LONG) for n in ("layers", "width", "heads", "ffn", "causal", "sequences")),
+        *((n, _LONG) for n in ("first", "end", "width", "heads", "ffn", "causal", "sequences")),
         ("watched", _LONG),
         *((name, _VOID) for name in ("layer", "sequence", "watch", "x")),
         ("threads", _LONG),
@@ -113,6 +113,7 @@ def whisper_layers(
     x: Tensor,
     sequences: Many[Sequence],
     watched: Many[tuple[int, int]],
+    layers: tuple[int, int],
 ) -> tuple[Tensor, list[Tensor]]:
     """Shapes as in `WhisperLayers`, checked; x is not written to."""
     x = x.clone(memory_format=torch.contiguous_format)
@@ -138,7 +139,7 @@ def whisper_layers(
     )
     watch = (_LONG * (2 * len(watched)))(*(number for pair in watched for number in pair))
     call = _Call(
-        len(table), model.width, model.heads, model.ffn, model.causal, len(sequences),
+        *layers, model.width, model.heads, model.ffn, model.causal, len(sequences),
         len(watched), ctypes.addressof(table), ctypes.addressof(batch), ctypes.addressof(watch),
         x.data_ptr(), threads(),
     )  # fmt: skip

@@ -20,9 +20,10 @@ def whisper_layers(
     x: Tensor,
     sequences: Many[Sequence],
     watched: Many[tuple[int, int]],
+    layers: tuple[int, int],
     backend: str | None,
 ) -> tuple[Tensor, list[Tensor]]:
-    """Shapes as in `WhisperLayers`."""
+    """Shapes as in `WhisperLayers`; the `layers` from the first to before the second."""
     counts = [sequence.rows for sequence in sequences]
     seen = [
         torch.zeros(len(watched), s.rows, 0 if s.heard_k is None else s.heard_k.shape[2])
@@ -32,7 +33,8 @@ def whisper_layers(
     def linear(rows: Tensor, by: Linear) -> Tensor:
         return qlinear(rows, by.weight, by.bias, backend=backend)
 
-    for index, layer in enumerate(model.layers):
+    for index in range(*layers):
+        layer = model.layers[index]
         qkv = torch.split(linear(_norm(x, layer.self_norm), layer.qkv), counts)
         mixed = [_self(model, s, part, index) for s, part in zip(sequences, qkv, strict=True)]
         x = x + linear(torch.cat(mixed), layer.out)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headstart.engine.asr.pieces import Pieces, drain
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.kernels import conv1d
 from headstart.kernels import whisper_layers as kernel
@@ -22,6 +23,9 @@ from headstart.kernels.layer_norm import layer_norm
 from headstart.kernels.whisper_layers import WhisperLayers
 
 POSITIONS_PER_SECOND = 50
+
+MANY_POSITIONS = 256
+"""From so many on, each layer is a piece of work of its own. A chunk brings fewer."""
 
 
 class SelfAttention(nn.Module):
@@ -189,8 +193,17 @@ class WhisperEncoder(nn.Module):
 
         Rows of all sounds go through the layers together. Raises ValueError beyond 30 s.
         """
+        return drain(self.encode_in_pieces(sounds))
+
+    def encode_in_pieces(
+        self, sounds: Sequence[EncodedSound]
+    ) -> Pieces[list[tuple[Tensor, Frozen]]]:
+        """`encode`, in one piece where there are few positions, else layer by layer."""
         rows = [self._front(sound) for sound in sounds]
-        x, kept = self._run(rows, sounds) if self.packed is None else self._run_packed(rows, sounds)
+        if self.packed is None:
+            x, kept = self._run(rows, sounds)
+        else:
+            x, kept = yield from self._run_packed(rows, sounds)
         normed = layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
         outs = torch.split(normed, [len(part) for part in rows])
         return list(zip(outs, kept, strict=True))
@@ -209,7 +222,7 @@ class WhisperEncoder(nn.Module):
 
     def _run_packed(
         self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
-    ) -> tuple[Tensor, list[Frozen]]:
+    ) -> Pieces[tuple[Tensor, list[Frozen]]]:
         assert self.packed is not None
         rooms = [sound.room(self._shape) for sound in sounds]
         batch = [
@@ -222,7 +235,13 @@ class WhisperEncoder(nn.Module):
             )
             for x, sound, room in zip(rows, sounds, rooms, strict=True)
         ]
-        x = self.packed(torch.cat(list(rows)), batch)[0]
+        x = torch.cat(list(rows))
+        if len(x) < MANY_POSITIONS:
+            x = self.packed(x, batch)[0]
+        else:
+            for layer in range(len(self.stack)):
+                yield
+                x = self.packed(x, batch, only=layer)[0]
         return x, [sound.kept(room) for sound, room in zip(sounds, rooms, strict=True)]
 
     @property
