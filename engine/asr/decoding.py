@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from itertools import takewhile
 
 import torch
@@ -22,7 +22,7 @@ from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
 from headstart.engine.asr.whisper.settings import Extras
-from headstart.kernels.picked_softmax import picked_log_softmax, picked_softmax
+from headstart.kernels.picked_softmax import best_log_softmax, picked_softmax
 
 GUESSED_TOKENS = 12
 """Run at once behind a difference from the draft: more rows cost, and fewer of them come true."""
@@ -132,6 +132,16 @@ class Job:
     memory: Memory
 
 
+class _Blocked(IntEnum):
+    """What may not come: some tokens anywhere; besides them the end, where it must not come at
+    once; or what no text begins with; or that, and what has no capital."""
+
+    ALWAYS = 0
+    END = 1
+    FIRST = 2
+    OPENING = 3
+
+
 @dataclass(frozen=True)
 class _Choice:
     token: int
@@ -219,16 +229,17 @@ class GreedyDecoder:
         blocked[list(extras.suppress)] = -torch.inf
         # Timestamps follow the last special token; we ask for text without them.
         blocked[self._special.no_timestamps :] = -torch.inf
-        self._blocked = blocked
-        self._blocked_end = blocked.clone()
-        self._blocked_end[self._special.end] = -torch.inf
+        blocked_end = blocked.clone()
+        blocked_end[self._special.end] = -torch.inf
         # The authors forbid an immediate end too; an honest "nothing was said" is welcome here.
         first = [token for token in extras.suppress_first if token != self._special.end]
-        self._blocked_first = blocked.clone()
-        self._blocked_first[first] = -torch.inf
+        blocked_first = blocked.clone()
+        blocked_first[first] = -torch.inf
         # Sound that stops early is easily written without capitals, and then without full stops.
-        self._blocked_opening = self._blocked_first.clone()
-        self._blocked_opening[list(tokens.lower_case())] = -torch.inf
+        blocked_opening = blocked_first.clone()
+        blocked_opening[list(tokens.lower_case())] = -torch.inf
+        # In the order of `_Blocked`.
+        self._blocked = torch.stack((blocked, blocked_end, blocked_first, blocked_opening))
 
     def memory(self) -> Memory:
         """Of a text that has not begun."""
@@ -310,29 +321,33 @@ class GreedyDecoder:
 
     def _choose(self, runs: Sequence[_Run], asked: Sequence[Tensor]) -> list[list[_Choice]]:
         """The best token for each row [n, D] of each run."""
-        counts = [len(rows) for rows in asked]
-        every = torch.split(self._decoder.vocabulary.logits(torch.cat(list(asked))), counts)
-        chosen = []
-        for run, logits in zip(runs, every, strict=True):
-            logits[0] += self._blocked_at(run)
-            logits[1:] += self._blocked
-            best = logits.argmax(dim=-1)
-            scores = picked_log_softmax(logits, best)
-            places: list[float | None] = [None] * len(logits)
+        which = [
+            mask
+            for run, rows in zip(runs, asked, strict=True)
+            for mask in (self._blocked_at(run), *[_Blocked.ALWAYS] * (len(rows) - 1))
+        ]
+        rows = asked[0] if len(asked) == 1 else torch.cat(list(asked))
+        logits = self._decoder.vocabulary.logits(rows)
+        best, scores = best_log_softmax(logits, self._blocked, which)
+        chosen, at = [], 0
+        for run, part in zip(runs, asked, strict=True):
+            end = at + len(part)
+            places: list[float | None] = [None] * len(part)
             if self._watched:
-                places[:] = run.job.memory.places_s[-len(logits) :]
-            triples = zip(best.tolist(), scores.tolist(), places, strict=True)
+                places[:] = run.job.memory.places_s[-len(part) :]
+            triples = zip(best[at:end], scores[at:end], places, strict=True)
             chosen.append([_Choice(*triple) for triple in triples])
+            at = end
         return chosen
 
-    def _blocked_at(self, run: _Run) -> Tensor:
-        """What may not come next [vocabulary]."""
+    def _blocked_at(self, run: _Run) -> _Blocked:
+        """What may not come next."""
         if run.task.forced or run.tokens:
             may_end = run.tokens or run.task.end_first
-            return self._blocked if may_end else self._blocked_end
+            return _Blocked.ALWAYS if may_end else _Blocked.END
         follows_on = run.task.opening[0] == self._special.previous
         free = follows_on or not run.task.capital
-        return self._blocked_first if free else self._blocked_opening
+        return _Blocked.FIRST if free else _Blocked.OPENING
 
     def _no_speech(self, row: Tensor) -> float:
         """Of the row [1, D] behind the start token."""

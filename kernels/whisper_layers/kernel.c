@@ -27,9 +27,11 @@ typedef struct {
     int64_t rows;         /* of x */
     int64_t before;       /* rows of k and v that are there already */
     int64_t keep;         /* new rows whose keys and values are written behind those */
+    int64_t far;          /* rows of far_k and far_v, which are attended to first */
     int64_t heard;        /* rows of heard_k and heard_v */
-    Memory k, v, heard_k, heard_v;
-    float *seen;          /* [watched, rows, heard] or NULL */
+    int64_t beyond;       /* rows of beyond_k and beyond_v: of the sound too, behind those */
+    Memory k, v, far_k, far_v, heard_k, heard_v, beyond_k, beyond_v;
+    float *seen;          /* [watched, rows, heard + beyond] or NULL */
 } Sequence;
 
 typedef struct {
@@ -70,8 +72,37 @@ static void add(float *restrict to, const float *restrict from, int64_t size)
 
 /* --- attention ------------------------------------------------------------------------------- */
 
+/* sum_of each of eight vectors, with the same additions. */
+INLINE Vec sums_of(const Vec v[KEYS])
+{
+#ifdef HEADSTART_AVX2
+    __m256 half[4], pair[2];
+    UNROLL for (int i = 0; i < 4; i++)
+        half[i] = _mm256_add_ps(_mm256_permute2f128_ps(v[i], v[i + 4], 0x20),
+                                _mm256_permute2f128_ps(v[i], v[i + 4], 0x31));
+    UNROLL for (int i = 0; i < 2; i++)
+        pair[i] = _mm256_add_ps(_mm256_shuffle_ps(half[2 * i], half[2 * i + 1], 0x44),
+                                _mm256_shuffle_ps(half[2 * i], half[2 * i + 1], 0xee));
+    return _mm256_add_ps(_mm256_shuffle_ps(pair[0], pair[1], 0x88),
+                         _mm256_shuffle_ps(pair[0], pair[1], 0xdd));
+#elif defined(HEADSTART_NEON)
+    float32x4_t pair[4];
+    UNROLL for (int i = 0; i < 4; i++) {
+        const float32x4_t a = vaddq_f32(v[2 * i].low, v[2 * i].high);
+        const float32x4_t b = vaddq_f32(v[2 * i + 1].low, v[2 * i + 1].high);
+        pair[i] = vcombine_f32(vadd_f32(vget_low_f32(a), vget_high_f32(a)),
+                               vadd_f32(vget_low_f32(b), vget_high_f32(b)));
+    }
+    return (Vec){vpaddq_f32(pair[0], pair[1]), vpaddq_f32(pair[2], pair[3])};
+#else
+    float sums[KEYS];
+    for (int i = 0; i < KEYS; i++) sums[i] = sum_of(v[i]);
+    return load(sums);
+#endif
+}
+
 /* scores[t] = q . key t, for `count` keys `row` floats apart; eight at a time, the last one again
- * where fewer are left. */
+ * where fewer are left: what is written behind `count` is of no use. */
 INLINE void score(const int64_t vectors, const float *q, const float *keys, int64_t row,
                   int64_t count, float *scores)
 {
@@ -84,9 +115,34 @@ INLINE void score(const int64_t vectors, const float *q, const float *keys, int6
             const Vec part = load(q + LANES * d);
             UNROLL for (int i = 0; i < KEYS; i++) sum[i] = fma8(part, load(key[i] + LANES * d), sum[i]);
         }
-        for (int i = 0; i < KEYS && t + i < count; i++) scores[t + i] = sum_of(sum[i]);
+        store(scores + t, sums_of(sum));
     }
 }
+
+#ifdef HEADSTART_WIDE
+/* `score` of two rows, whose queries lie side by side, eight values of each: [vectors, 2, 8]. Each
+ * half of a vector is what `score` has. */
+INLINE void score_two(const int64_t vectors, const float *q, const float *keys, int64_t row,
+                      int64_t count, float *first, float *second)
+{
+    for (int64_t t = 0; t < count; t += KEYS) {
+        Part sum[KEYS];
+        UNROLL for (int i = 0; i < KEYS; i++) sum[i] = splat_part(0.0f);
+        const float *key[KEYS];
+        UNROLL for (int i = 0; i < KEYS; i++) key[i] = keys + (t + i < count ? t + i : count - 1) * row;
+        UNROLL for (int64_t d = 0; d < vectors; d++) {
+            const Part part = load_part(q + PART_LANES * d);
+            UNROLL for (int i = 0; i < KEYS; i++)
+                sum[i] = fma_part(part, twice(load(key[i] + LANES * d)), sum[i]);
+        }
+        Vec half[KEYS];
+        UNROLL for (int i = 0; i < KEYS; i++) half[i] = low_half(sum[i]);
+        store(first + t, sums_of(half));
+        UNROLL for (int i = 0; i < KEYS; i++) half[i] = high_half(sum[i]);
+        store(second + t, sums_of(half));
+    }
+}
+#endif
 
 /* out += weights[t] * value t. */
 INLINE void mix(const int64_t vectors, const float *weights, const float *values, int64_t row,
@@ -126,6 +182,7 @@ static void scale_by(float share, float *scores, int64_t count)
         store_part(scores + t, mul_part(load_part(scores + t), splat_part(share)));
 }
 
+#define SPANS 3
 typedef struct {
     const float *k, *v;
     int64_t k_row, v_row, count;
@@ -147,12 +204,12 @@ INLINE void attend(const int64_t vectors, const float *query, const Span *spans,
         score(vectors, q, spans[i].k, spans[i].k_row, spans[i].count, scores + keys);
     const float total = soften(scores, keys);
     scale_by(1.0f / total, scores, keys);
-    for (int i = 0, at = 0; i < count; at += (int)spans[i++].count)
+    for (int64_t i = 0, at = 0; i < count; at += spans[i++].count)
         mix(vectors, scores + at, spans[i].v, spans[i].v_row, spans[i].count, sum);
     UNROLL for (int64_t d = 0; d < vectors; d++) store(out + LANES * d, sum[d]);
 }
 
-/* --- attention of several rows to the same keys: in an encoder, where every row sees all of them */
+/* --- attention of several rows to the same keys: in an encoder, and in a decoder to the sound ----- */
 
 /* Rows that share one pass over keys and values: as many as fit the registers, two parts each. */
 #ifdef HEADSTART_WIDE
@@ -277,17 +334,67 @@ INLINE void mix_block(const int rows, int64_t dim, const float *weights, int64_t
     }
 }
 
-/* `rows` rows of one head, whose keys are `turned`; scores: room for them. */
-INLINE void attend_block(const int rows, int64_t dim, const float *query, int64_t q_row,
-                         const float *turned, int64_t room, const Span *spans, int count,
-                         float *scores, float *out, int64_t out_row)
+/* A call of F whose first argument is a constant: `rows`, at most BLOCK_ROWS. */
+#if BLOCK_ROWS > 4
+#define MORE_ROWS(F, ...)                                                                     \
+    case 4: F(4, __VA_ARGS__); break;                                                         \
+    case 5: F(5, __VA_ARGS__); break;                                                         \
+    case 6: F(6, __VA_ARGS__); break;                                                         \
+    case 7: F(7, __VA_ARGS__); break;
+#else
+#define MORE_ROWS(F, ...)
+#endif
+#define EACH_ROWS(rows, F, ...)                                                               \
+    switch (rows) {                                                                           \
+    case 1: F(1, __VA_ARGS__); break;                                                         \
+    case 2: F(2, __VA_ARGS__); break;                                                         \
+    case 3: F(3, __VA_ARGS__); break;                                                         \
+    MORE_ROWS(F, __VA_ARGS__)                                                                 \
+    default: F(BLOCK_ROWS, __VA_ARGS__);                                                      \
+    }
+
+/* Scores to weights, and the sums of values with them. */
+static void mix_rows(int rows, int64_t dim, float *scores, int64_t room, const Span *spans, int count,
+                     float *out, int64_t out_row)
 {
     int64_t keys = 0;
     for (int i = 0; i < count; i++) keys += spans[i].count;
-    score_block(rows, dim, query, q_row, turned, room, scores);
     for (int m = 0; m < rows; m++)
         scale_by(1.0f / soften(scores + m * room, keys), scores + m * room, keys);
-    mix_block(rows, dim, scores, room, spans, count, out, out_row);
+    EACH_ROWS(rows, mix_block, dim, scores, room, spans, count, out, out_row)
+}
+
+/* Scores of `rows` rows of one head of a decoder, with the bits of `attend`. */
+INLINE void score_rows(const int64_t vectors, int rows, const float *query, int64_t q_row,
+                       int64_t room, const Span *spans, int count, float *scores)
+{
+    float q[BLOCK_ROWS * HEAD_VECTORS * LANES] __attribute__((aligned(64)));
+    const int64_t dim = vectors * LANES;
+    const Vec scale = splat(1.0f / sqrtf((float)dim));
+    for (int m = 0; m < rows; m++, query += q_row) {
+#ifdef HEADSTART_WIDE /* in pairs, side by side; an odd last row beside itself */
+        float *to = q + m / 2 * 2 * dim + m % 2 * LANES;
+        const int is_alone = m == rows - 1 && m % 2 == 0;
+        for (int64_t d = 0; d < vectors; d++, to += 2 * LANES) {
+            store(to, mul8(load(query + LANES * d), scale));
+            if (is_alone) store(to + LANES, load(to));
+        }
+#else
+        for (int64_t d = 0; d < vectors; d++)
+            store(q + m * dim + LANES * d, mul8(load(query + LANES * d), scale));
+#endif
+    }
+    for (int i = 0; i < count; scores += spans[i++].count) {
+#ifdef HEADSTART_WIDE
+        for (int m = 0; m < rows; m += 2) {
+            float *first = scores + m * room, *second = m + 1 < rows ? first + room : first;
+            score_two(vectors, q + m * dim, spans[i].k, spans[i].k_row, spans[i].count, first, second);
+        }
+#else
+        for (int m = 0; m < rows; m++)
+            score(vectors, q + m * dim, spans[i].k, spans[i].k_row, spans[i].count, scores + m * room);
+#endif
+    }
 }
 
 static const float *at(const Memory *m, int64_t layer, int64_t head)
@@ -304,12 +411,16 @@ static int spans_of(const Job *j, const Sequence *s, int64_t first, int64_t r, i
     if (j->cross) {
         to[0] = (Span){at(&s->heard_k, j->at, head), at(&s->heard_v, j->at, head), s->heard_k.row,
                        s->heard_v.row, s->heard};
-        return 1;
+        to[1] = (Span){at(&s->beyond_k, j->at, head), at(&s->beyond_v, j->at, head), s->beyond_k.row,
+                       s->beyond_v.row, s->beyond};
+        return 2;
     }
     const float *fresh = j->wide + first * 3 * width + head * dim;
-    to[0] = (Span){at(&s->k, j->at, head), at(&s->v, j->at, head), s->k.row, s->v.row, s->before};
-    to[1] = (Span){fresh + width, fresh + 2 * width, 3 * width, 3 * width, c->causal ? r + 1 : s->rows};
-    return 2;
+    to[0] = (Span){at(&s->far_k, j->at, head), at(&s->far_v, j->at, head), s->far_k.row, s->far_v.row,
+                   s->far};
+    to[1] = (Span){at(&s->k, j->at, head), at(&s->v, j->at, head), s->k.row, s->v.row, s->before};
+    to[2] = (Span){fresh + width, fresh + 2 * width, 3 * width, 3 * width, c->causal ? r + 1 : s->rows};
+    return SPANS;
 }
 
 /* Where the weights of a watched head go, or NULL. */
@@ -318,20 +429,21 @@ static float *seen_at(const Job *j, const Sequence *s, int64_t head, int64_t r)
     if (!j->cross || !s->seen) return NULL;
     for (int64_t i = 0; i < j->call->watched; i++)
         if (j->call->watch[2 * i] == j->at && j->call->watch[2 * i + 1] == head)
-            return s->seen + (i * s->rows + r) * s->heard;
+            return s->seen + (i * s->rows + r) * (s->heard + s->beyond);
     return NULL;
 }
 
-/* Where the keys of the longest sequence have room, in whole blocks. */
+/* Where the keys of the longest sequence have room, in whole blocks, and what `score` writes behind
+ * them. */
 static int64_t room_for_keys(const Job *j)
 {
     int64_t longest = 0;
     for (int64_t i = 0; i < j->call->sequences; i++) {
         const Sequence *s = j->call->sequence + i;
-        const int64_t keys = j->cross ? s->heard : s->before + s->rows;
+        const int64_t keys = j->cross ? s->heard + s->beyond : s->far + s->before + s->rows;
         longest = keys > longest ? keys : longest;
     }
-    return (longest + BLOCK_KEYS - 1) / BLOCK_KEYS * BLOCK_KEYS;
+    return (longest + KEYS + BLOCK_KEYS - 1) / BLOCK_KEYS * BLOCK_KEYS;
 }
 
 /* Rows low .. high of one sequence and head, each seeing all of its keys. */
@@ -339,41 +451,57 @@ static void attend_all(const Job *j, const Sequence *s, int64_t first, int64_t l
                        int64_t head, float *turned, float *scores)
 {
     const int64_t width = j->call->width, dim = width / j->call->heads, q_row = 3 * width;
-    Span spans[2];
+    Span spans[SPANS];
     const int count = spans_of(j, s, first, low, head, spans);
-    const int64_t keys = spans[0].count + spans[1].count;
+    int64_t keys = 0;
+    for (int i = 0; i < count; i++) keys += spans[i].count;
     const int64_t room = (keys + BLOCK_KEYS - 1) / BLOCK_KEYS * BLOCK_KEYS;
-    memset(turned, 0, (size_t)(dim * room) * sizeof(float));
-    turn(spans, dim, 0, room, turned);
-    turn(spans + 1, dim, spans[0].count, room, turned);
+    for (int64_t d = 0; d < dim; d++) /* behind the last key */
+        memset(turned + d * room + keys, 0, (size_t)(room - keys) * sizeof(float));
+    for (int64_t i = 0, to = 0; i < count; to += spans[i++].count) turn(spans + i, dim, to, room, turned);
     for (int64_t r = low; r < high; r += BLOCK_ROWS) {
         const float *q = j->wide + (first + r) * q_row + head * dim;
         float *out = j->heads + (first + r) * width + head * dim;
-        switch (high - r < BLOCK_ROWS ? high - r : BLOCK_ROWS) {
-#define ROWS(N) attend_block(N, dim, q, q_row, turned, room, spans, count, scores, out, width); break;
-        case 1: ROWS(1)
-        case 2: ROWS(2)
-        case 3: ROWS(3)
-#if BLOCK_ROWS > 4
-        case 4: ROWS(4)
-        case 5: ROWS(5)
-        case 6: ROWS(6)
-        case 7: ROWS(7)
-#endif
-        default: ROWS(BLOCK_ROWS)
-#undef ROWS
+        const int rows = high - r < BLOCK_ROWS ? (int)(high - r) : BLOCK_ROWS;
+        EACH_ROWS(rows, score_block, dim, q, q_row, turned, room, scores)
+        mix_rows(rows, dim, scores, room, spans, count, out, width);
+    }
+}
+
+/* Rows low .. high of one sequence and head of a decoder to the sound. */
+static void attend_sound_rows(const Job *j, const Sequence *s, int64_t first, int64_t low, int64_t high,
+                              int64_t head, int64_t room, float *scores)
+{
+    const int64_t width = j->call->width, dim = width / j->call->heads;
+    Span spans[SPANS];
+    const int count = spans_of(j, s, first, low, head, spans);
+    for (int64_t r = low; r < high; r += BLOCK_ROWS) {
+        const int rows = high - r < BLOCK_ROWS ? (int)(high - r) : BLOCK_ROWS;
+        const float *q = j->wide + (first + r) * width + head * dim;
+        float *out = j->heads + (first + r) * width + head * dim;
+        if (rows == 1) {
+            attend(dim / LANES, q, spans, count, scores, out);
+        } else {
+            if (dim == 64) score_rows(8, rows, q, width, room, spans, count, scores);
+            else score_rows(dim / LANES, rows, q, width, room, spans, count, scores);
+            mix_rows(rows, dim, scores, room, spans, count, out, width);
+        }
+        for (int64_t m = 0; m < rows; m++) {
+            float *seen = seen_at(j, s, head, r + m);
+            if (seen) memcpy(seen, scores + m * room, (size_t)(s->heard + s->beyond) * sizeof(float));
         }
     }
 }
 
 /* Heads and the rows of all sequences are counted through: item = head * rows + row, so that a
- * piece turns few heads' keys. */
+ * piece turns few heads' keys, and rows share the loads of keys and values. */
 static void attend_all_piece(void *context, int64_t piece)
 {
     Job *j = context;
     const Call *c = j->call;
     const int64_t room = room_for_keys(j), dim = c->width / c->heads;
-    float *turned = malloc((size_t)((dim + BLOCK_ROWS) * room) * sizeof(float));
+    const int64_t turned_rows = j->cross ? 0 : dim;
+    float *turned = malloc((size_t)((turned_rows + BLOCK_ROWS) * room) * sizeof(float));
     if (!turned) {
         j->failed = 1;
         return;
@@ -385,18 +513,19 @@ static void attend_all_piece(void *context, int64_t piece)
             const Sequence *s = c->sequence + i;
             const int64_t low = from > first ? from - first : 0;
             const int64_t high = end - first < s->rows ? end - first : s->rows;
-            if (low < high)
-                attend_all(j, s, first - head * j->rows, low, high, head, turned, turned + dim * room);
+            if (low >= high) continue;
+            if (j->cross) attend_sound_rows(j, s, first - head * j->rows, low, high, head, room, turned);
+            else attend_all(j, s, first - head * j->rows, low, high, head, turned, turned + dim * room);
         }
     free(turned);
 }
 
-/* Rows of all sequences and heads are counted through: item = row * heads + head. */
+/* A decoder's words, each to those up to itself. Rows of all sequences are counted through. */
 static void attend_piece(void *context, int64_t piece)
 {
     Job *j = context;
     const Call *c = j->call;
-    const int64_t dim = c->width / c->heads, q_row = j->cross ? c->width : 3 * c->width;
+    const int64_t dim = c->width / c->heads, q_row = 3 * c->width;
     int64_t first = 0;
     float *scores = malloc((size_t)room_for_keys(j) * sizeof(float));
     if (!scores) {
@@ -411,14 +540,12 @@ static void attend_piece(void *context, int64_t piece)
         const int64_t high = end - first < s->rows ? end - first : s->rows;
         for (int64_t head = 0; head < c->heads; head++)
             for (int64_t r = low; r < high; r++) {
-                Span spans[2];
+                Span spans[SPANS];
                 const int count = spans_of(j, s, first, r, head, spans);
                 const float *q = j->wide + (first + r) * q_row + head * dim;
                 float *out = j->heads + (first + r) * c->width + head * dim;
                 if (dim == 64) attend(8, q, spans, count, scores, out);
                 else attend(dim / LANES, q, spans, count, scores, out);
-                float *seen = seen_at(j, s, head, r);
-                if (seen) memcpy(seen, scores, (size_t)s->heard * sizeof(float));
             }
     }
     free(scores);
@@ -472,7 +599,7 @@ static int add_attention(Job *j, const Norm *norm, const Weight *in, const Weigh
     normalise(j, norm);
     if (multiply(j, j->normed, width, in, j->wide)) return -1;
     if (!cross) remember(j);
-    if (!cross && !j->call->causal)
+    if (cross || !j->call->causal)
         run(j, attend_all_piece, j->call->heads * j->rows, j->rows * width * LANES);
     else
         run(j, attend_piece, j->rows, j->rows * width * LANES);

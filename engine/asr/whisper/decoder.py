@@ -14,7 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headstart.engine.asr.whisper.encoder import Mlp, SelfAttention, join_heads, split_heads
+from headstart.engine.asr.whisper.encoder import (
+    Mlp,
+    Pair,
+    SelfAttention,
+    grown,
+    join_heads,
+    split_heads,
+)
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.engine.asr.whisper.vocabulary import Vocabulary
 from headstart.kernels import whisper_layers as kernel
@@ -24,20 +31,34 @@ from headstart.kernels.whisper_layers import WhisperLayers
 
 @dataclass(frozen=True)
 class CrossCache:
-    """Keys and values of the sound: each [layers, heads, T_audio, d]."""
+    """Keys and values of the sound: each [layers, heads, T_audio, d]. `beyond`: of what follows on
+    it. `room`: the memory that keys and values are the beginning of; what is heard next is written
+    there, in place."""
 
     keys: Tensor
     values: Tensor
+    beyond: CrossCache | None = None
+    room: Pair | None = None
 
     @property
     def positions(self) -> int:
-        return self.keys.shape[2]
+        """With those beyond."""
+        return self.keys.shape[2] + (0 if self.beyond is None else self.beyond.positions)
 
     def first(self, positions: int) -> CrossCache:
-        """A copy of the first `positions`, which lets go of the others' memory."""
-        return CrossCache(
-            self.keys[:, :, :positions].clone(), self.values[:, :, :positions].clone()
+        """The first `positions`, in the same memory: the others give way to what comes next."""
+        keys, values = self.keys[:, :, :positions], self.values[:, :, :positions]
+        return CrossCache(keys, values, room=self.room)
+
+    def layer(self, index: int) -> Pair:
+        """Keys and values [heads, positions, d] of one layer, with those beyond."""
+        own = self.keys[index], self.values[index]
+        if self.beyond is None:
+            return own
+        keys, values = (
+            torch.cat(parts, dim=1) for parts in zip(own, self.beyond.layer(index), strict=True)
         )
+        return keys, values
 
 
 class TextCache:
@@ -144,7 +165,7 @@ class DecoderLayer(nn.Module):
 
     def _to_the_sound(self, text: Text, q: Tensor, layer: int) -> Tensor:
         queries = split_heads(q, self.cross_attention.heads)
-        keys, values = text.sound.keys[layer], text.sound.values[layer]
+        keys, values = text.sound.layer(layer)
         for at, head in text.watched:
             if at == layer:
                 scores = queries[head] @ keys[head].T / queries.shape[-1] ** 0.5
@@ -179,23 +200,25 @@ class WhisperDecoder(nn.Module):
         heads, counts = self.settings.heads, [len(audio) for audio in audios]
         rows = torch.cat(list(audios))
         starts = [0 if old is None else old.positions for old in known]
-        caches = [self._room(at + n) for at, n in zip(starts, counts, strict=True)]
-        for cache, old, at in zip(caches, known, starts, strict=True):
-            if old is not None:
-                cache.keys[:, :, :at] = old.keys
-                cache.values[:, :, :at] = old.values
+        ends = [at + n for at, n in zip(starts, counts, strict=True)]
+        rooms = [self._room(old, end) for old, end in zip(known, ends, strict=True)]
         for i, layer in enumerate(self.stack):
             parts = torch.split(layer.cross_attention.kv(rows), counts)
-            for part, cache, at in zip(parts, caches, starts, strict=True):
+            for part, (keys, values), at, end in zip(parts, rooms, starts, ends, strict=True):
                 k, v = (split_heads(half, heads) for half in part.chunk(2, dim=-1))
-                cache.keys[i, :, at:] = k
-                cache.values[i, :, at:] = v
-        return caches
+                keys[i, :, at:end] = k
+                values[i, :, at:end] = v
+        return [
+            CrossCache(*(part[:, :, :end] for part in room), room=room)
+            for room, end in zip(rooms, ends, strict=True)
+        ]
 
-    def _room(self, positions: int) -> CrossCache:
+    def _room(self, known: CrossCache | None, positions: int) -> Pair:
+        if known is not None:
+            return grown((known.keys, known.values), known.room, positions)
         settings = self.settings
         shape = (settings.decoder_layers, settings.heads, positions, settings.head_width)
-        return CrossCache(torch.empty(shape), torch.empty(shape))
+        return torch.empty(shape), torch.empty(shape)
 
     def forward(
         self,
@@ -250,6 +273,8 @@ class WhisperDecoder(nn.Module):
                 keep=len(text.tokens),
                 heard_k=text.sound.keys,
                 heard_v=text.sound.values,
+                beyond_k=None if text.sound.beyond is None else text.sound.beyond.keys,
+                beyond_v=None if text.sound.beyond is None else text.sound.beyond.values,
             )
             for text in texts
         ]

@@ -73,47 +73,69 @@ class EncoderLayer(nn.Module):
         return join_heads(F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
 
 
+Pair = tuple[Tensor, Tensor]
+"""Keys and values, each [layers, heads, positions, d]."""
+
+ROOM_STEP = 128
+"""Keys and values that grow have room for a multiple of so many positions."""
+
+
+def grown(known: Pair, room: Pair | None, positions: int) -> Pair:
+    """Memory for `positions` positions that begins with the `known` ones: that which they lie in
+    already, `room`, if it is large enough."""
+    if room is not None and room[0].shape[2] >= positions:
+        return room
+    layers, heads, count, width = known[0].shape
+    capacity = -(-positions // ROOM_STEP) * ROOM_STEP
+    made = tuple(torch.empty(layers, heads, capacity, width) for _ in known)
+    for to, part in zip(made, known, strict=True):
+        to[:, :, :count] = part
+    return made[0], made[1]
+
+
 @dataclass
 class Frozen:
     """What is kept of the positions of one sound whose encoding will not change any more.
 
-    `keys` and `values`: [encoder layers, heads, positions, d]. `positions` of them.
+    `keys` and `values`: [encoder layers, heads, positions, d]. `positions` of them. `room`: the
+    memory that they are the beginning of; the next positions are frozen there, in place.
     """
 
     positions: int = 0
     keys: Tensor = field(default_factory=lambda: torch.empty(0))
     values: Tensor = field(default_factory=lambda: torch.empty(0))
+    room: Pair | None = None
 
 
 @dataclass
 class _Part:
-    """One sound's rows in a batch: `count` new ones behind the first `known` of `room`, of which
-    the first `far` are none of its own; layer by layer it takes down the keys and values of those
-    that shall be `keep` in all."""
+    """One sound's rows in a batch, `count` new ones; layer by layer it takes down the keys and
+    values of those that shall be frozen."""
 
-    room: Frozen
-    known: int
-    far: int
+    sound: EncodedSound
     count: int
-    keep: int
     layer: int = 0
     keys: list[Tensor] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
 
     def whole(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if self.known:
-            k = torch.cat((self.room.keys[self.layer, :, : self.known], k), dim=1)
-            v = torch.cat((self.room.values[self.layer, :, : self.known], v), dim=1)
+        frozen, beyond, keep = self.sound.frozen, self.sound.beyond, self.sound.keep
+        if frozen.positions:
+            k = torch.cat((frozen.keys[self.layer], k), dim=1)
+            v = torch.cat((frozen.values[self.layer], v), dim=1)
+        if keep:
+            self.keys.append(k[:, :keep])
+            self.values.append(v[:, :keep])
+        if beyond is not None and beyond.positions:
+            k = torch.cat((beyond.keys[self.layer], k), dim=1)
+            v = torch.cat((beyond.values[self.layer], v), dim=1)
         self.layer += 1
-        if self.keep:
-            self.keys.append(k[:, self.far : self.far + self.keep])
-            self.values.append(v[:, self.far : self.far + self.keep])
         return k, v
 
     def kept(self) -> Frozen:
-        if not self.keep:
+        if not self.keys:
             return Frozen()
-        return Frozen(self.keep, torch.stack(self.keys), torch.stack(self.values))
+        return Frozen(self.sound.keep, torch.stack(self.keys), torch.stack(self.values))
 
 
 @dataclass(frozen=True)
@@ -127,40 +149,17 @@ class EncodedSound:
     keep: int = 0
     beyond: Frozen | None = None
 
-    def room(self, shape: tuple[int, int, int]) -> Frozen:
-        """What its new positions attend to besides themselves, in which order does not matter: what
-        lies beyond, then what is frozen, then room for what shall be. `shape`: layers, heads, d."""
-        parts = [part for part in (self.beyond, self.frozen) if part is not None and part.positions]
-        positions = self.far + self.keep
-        if len(parts) == 1 and parts[0].positions == positions:
-            return parts[0]
+    def room(self, shape: tuple[int, int, int]) -> Pair:
+        """Memory that begins with what is frozen and has room for what shall be. `shape`: layers,
+        heads, d."""
+        frozen = self.frozen
+        if frozen.positions:
+            return grown((frozen.keys, frozen.values), frozen.room, self.keep)
         layers, heads, width = shape
-        made = (torch.empty(layers, heads, positions, width) for _ in range(2))
-        room = Frozen(positions, *made)
-        at = 0
-        for part in parts:
-            end = at + part.positions
-            room.keys[:, :, at:end] = part.keys
-            room.values[:, :, at:end] = part.values
-            at = end
-        return room
-
-    def kept(self, room: Frozen) -> Frozen:
-        """What is frozen now, out of that room; without the memory of what lies beyond."""
-        if not self.far:
-            return room
-        own = slice(self.far, self.far + self.keep)
-        return Frozen(self.keep, room.keys[:, :, own].clone(), room.values[:, :, own].clone())
-
-    @property
-    def far(self) -> int:
-        """How many positions lie beyond."""
-        return 0 if self.beyond is None else self.beyond.positions
-
-    @property
-    def known(self) -> int:
-        """How many positions are attended to and not encoded."""
-        return self.far + self.frozen.positions
+        return (
+            torch.empty(layers, heads, self.keep, width),
+            torch.empty(layers, heads, self.keep, width),
+        )
 
 
 class WhisperEncoder(nn.Module):
@@ -211,10 +210,7 @@ class WhisperEncoder(nn.Module):
     def _run(
         self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
     ) -> tuple[Tensor, list[Frozen]]:
-        batch = [
-            _Part(sound.room(self._shape), sound.known, sound.far, len(x), sound.keep)
-            for sound, x in zip(sounds, rows, strict=True)
-        ]
+        batch = [_Part(sound, len(x)) for sound, x in zip(sounds, rows, strict=True)]
         x = torch.cat(list(rows))
         for layer in self.stack:
             x = layer(x, batch)
@@ -228,12 +224,14 @@ class WhisperEncoder(nn.Module):
         batch = [
             kernel.Sequence(
                 rows=len(x),
-                k=room.keys,
-                v=room.values,
-                before=sound.known,
+                k=keys,
+                v=values,
+                before=sound.frozen.positions,
                 keep=sound.keep - sound.frozen.positions,
+                far_k=None if sound.beyond is None else sound.beyond.keys,
+                far_v=None if sound.beyond is None else sound.beyond.values,
             )
-            for x, sound, room in zip(rows, sounds, rooms, strict=True)
+            for x, sound, (keys, values) in zip(rows, sounds, rooms, strict=True)
         ]
         x = torch.cat(list(rows))
         if len(x) < MANY_POSITIONS:
@@ -242,7 +240,11 @@ class WhisperEncoder(nn.Module):
             for layer in range(len(self.stack)):
                 yield
                 x = self.packed(x, batch, only=layer)[0]
-        return x, [sound.kept(room) for sound, room in zip(sounds, rooms, strict=True)]
+        kept = [
+            Frozen(sound.keep, *(part[:, :, : sound.keep] for part in room), room)
+            for sound, room in zip(sounds, rooms, strict=True)
+        ]
+        return x, kept
 
     @property
     def _shape(self) -> tuple[int, int, int]:
