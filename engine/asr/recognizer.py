@@ -226,9 +226,7 @@ class WhisperRecognizer:
                 yield from self._update(grown, clock)
         return [self._heard(u, u.committed, u.shown.words, clock) for u in utterances]
 
-    def _take_in(
-        self, utterance: OpenRecognition, piece: Pcm, clock: StageClock
-    ) -> Pieces[None]:
+    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> Pieces[None]:
         """Add sound of up to `step_s`, to be heard with the next pass."""
         _go_on(utterance)
         utterance.recording.push(piece)

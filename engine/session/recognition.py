@@ -56,7 +56,7 @@ Work = Generator[None, None, Any]
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
     """A pass that has begun. `apply` takes its result in, on the engine's thread. `work`: what is
-    left of it, within the steps; `result`: beside them. `begun_due_ns`: of what it was begun for."""
+    left of it, within the steps; `result`: beside them. `begun_due_ns`: of what began it."""
 
     sessions: frozenset[Session]
     begun_due_ns: int

@@ -13,9 +13,7 @@ def picked(logits: Tensor, ids: Tensor, *, as_log: bool) -> Tensor:
     return values.gather(1, ids[:, None])[:, 0]
 
 
-def best(
-    logits: Tensor, masks: Tensor, which: Sequence[int]
-) -> tuple[list[int], list[float]]:
+def best(logits: Tensor, masks: Tensor, which: Sequence[int]) -> tuple[list[int], list[float]]:
     """Logits [n, V], masks [m, V] and which of them [n] -> [n] and [n]: the largest entry of each
     row with its mask, and its log-softmax."""
     masked = logits + masks[list(which)]
