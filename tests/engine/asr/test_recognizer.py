@@ -483,8 +483,9 @@ def test_between_the_pieces_of_a_pass_others_are_heard(
 ) -> None:
     """A part of a long turn, a chunk and a final pass, all left at every place where they can be:
     the bits of each are those it has alone."""
-    long, short = clip("monologue.ogg")[: 12 * 16_000], clip("capital.wav")
-    last = len(long) - 8_000
+    spoken, short = clip("monologue.ogg")[: 10 * 16_000], clip("capital.wav")
+    long = np.concatenate((spoken[:104_000], np.zeros(9_600, np.float32), spoken[104_000:]))
+    last = len(long) // 8_000 * 8_000
     alone, other = recognizer.open(), recognizer.open()
     whole = [recognizer.recognize(alone, long[at : at + 8_000]) for at in range(0, last, 8_000)]
     whole += [recognizer.finish(alone, long[last:])]
@@ -513,7 +514,6 @@ def test_between_the_pieces_of_a_pass_others_are_heard(
         wanted = whole[at // 8_000]
         assert (heard.committed, heard.tentative) == (wanted.committed, wanted.tentative)
         assert heard.likely == wanted.likely
-    parted = mixed.recording.start.sample
-    assert parted > 0
+    assert mixed.recording.start.sample > 0  # a part was heard
     layers = recognizer._encoder.settings.encoder_layers
     assert max(counts[:-1]) > 3 + layers
