@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from headstart.engine.asr.hypothesis import loop_start
-from headstart.engine.asr.pieces import Pieces, drain
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 from headstart.engine.asr.whisper.settings import Extras
 from headstart.kernels.picked_softmax import best_log_softmax, picked_softmax
 

@@ -19,13 +19,13 @@ from headstart.engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, T
 from headstart.engine.asr.hypothesis import token_limit
 from headstart.engine.asr.languages import Language, LanguageDetector
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel, MelState
-from headstart.engine.asr.pieces import Pieces, drain
 from headstart.engine.asr.recording import Pcm
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.decoder import CrossCache
 from headstart.engine.asr.whisper.encoder import EncodedSound
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 
 if TYPE_CHECKING:
     from headstart.engine.asr.whisper.checkpoint import Checkpoint

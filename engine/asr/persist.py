@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headstart.engine.asr.decoding import Decoded, Ending, Job
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, loudness
-from headstart.engine.asr.pieces import Pieces
+from headstart.engine.asr.whisper.pieces import Pieces
 
 # Speech behind the onset of the last word that a word's own length does not account for.
 WORD_S = 0.6

@@ -52,7 +52,6 @@ from headstart.engine.asr.languages import (
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized, words_of
 from headstart.engine.asr.pauses import PauseFinder, PauseSettings
-from headstart.engine.asr.pieces import Pieces, drain
 from headstart.engine.asr.recording import LONGEST_S, Pcm
 from headstart.engine.asr.shown import Shown, ShowSettings
 from headstart.engine.asr.silence import FarSilence
@@ -61,6 +60,7 @@ from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
 from headstart.engine.asr.whisper.decoder import CrossCache
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
 from headstart.engine.errors import BadSettings

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headstart.engine.asr.pieces import Pieces, Result
+from headstart.engine.asr.whisper.pieces import Pieces, Result
 
 
 class StageClock:

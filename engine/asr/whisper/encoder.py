@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headstart.engine.asr.pieces import Pieces, drain
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.kernels import conv1d
 from headstart.kernels import whisper_layers as kernel

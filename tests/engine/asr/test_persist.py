@@ -12,8 +12,8 @@ from torch import Tensor
 from headstart.engine.asr import persist
 from headstart.engine.asr.decoding import Decoded, Ending, Job, Memory, Task
 from headstart.engine.asr.mel import FRAMES_PER_SECOND
-from headstart.engine.asr.pieces import Pieces, drain
 from headstart.engine.asr.whisper.decoder import CrossCache, TextCache
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 from headstart.engine.asr.whisper.settings import WhisperSettings
 
 SETTINGS = WhisperSettings(

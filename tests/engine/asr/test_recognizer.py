@@ -20,8 +20,8 @@ from headstart.engine.asr.errors import BadAudio
 from headstart.engine.asr.hypothesis import Agreement, Hypothesis, Word, text_of
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized
 from headstart.engine.asr.pauses import PauseFinder, PauseSettings
-from headstart.engine.asr.pieces import Pieces
 from headstart.engine.asr.recognizer import RecognizerSettings, WhisperRecognizer
+from headstart.engine.asr.whisper.pieces import Pieces
 from headstart.engine.errors import BadSettings, BadWeights
 
 Sound = npt.NDArray[np.float32]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
-from headstart.engine.asr.pieces import Pieces, drain
 from headstart.engine.asr.stage_clock import StageClock
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 
 
 def test_time_adds_up_by_stage() -> None:
