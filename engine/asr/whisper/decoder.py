@@ -209,7 +209,7 @@ class WhisperDecoder(nn.Module):
                 keys[i, :, at:end] = k
                 values[i, :, at:end] = v
         return [
-            CrossCache(*(part[:, :, :end] for part in room), room=room)
+            CrossCache(room[0][:, :, :end], room[1][:, :, :end], room=room)
             for room, end in zip(rooms, ends, strict=True)
         ]
 

@@ -241,7 +241,7 @@ class WhisperEncoder(nn.Module):
                 yield
                 x = self.packed(x, batch, only=layer)[0]
         kept = [
-            Frozen(sound.keep, *(part[:, :, : sound.keep] for part in room), room)
+            Frozen(sound.keep, room[0][:, :, : sound.keep], room[1][:, :, : sound.keep], room)
             for sound, room in zip(sounds, rooms, strict=True)
         ]
         return x, kept
