@@ -82,7 +82,8 @@ class EngineConfig:
             decoding session waits for another one's prefill.
         heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
-            (docs/performance.md); a GPU gains from more. 0: 1 on a CPU, `HEARD_TOGETHER_ON_GPU` on one.
+            (docs/performance.md); a GPU gains from more. 0: 1 on a CPU, and `HEARD_TOGETHER_ON_GPU`
+            on a GPU.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
             so that it and the decoder share the cores, "within" them, one after the other, or
             "auto": beside if a GPU decodes or recognises, which leaves the cores to the other.

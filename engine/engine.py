@@ -1,11 +1,13 @@
 """The engine: many sessions, one backend that decodes. A loop calls `Engine.step`.
 
-A step does one heavy piece of front-end work (speech recognition, image encoding), chosen by
-earliest deadline over all sessions, and one step of the backend. With the local backend that is one
-decoder step: every answer advances by one token, and the rest of the token budget prefills. So an
-answer waits for at most one recogniser pass, and recognition for at most one decoder step. Chunks
-of up to `heard_together` sessions that wait at the same time share one pass, unless an answer is
-being decoded. With a `recognition_worker` recognition runs beside the steps
+A step does one heavy piece of front-end work (a piece of a recogniser's pass, image encoding),
+chosen by earliest deadline over all sessions, and one step of the backend. With the local backend
+that is one decoder step: every answer advances by one token, and the rest of the token budget
+prefills. Between the pieces of a pass the backend has its step only for an answer without a first
+token. So a first token and an end of speech wait for one piece, an answer for one pass and the more
+urgent ones, and recognition for one decoder step for each of its passes and each such answer.
+Chunks of up to `heard_together` sessions that wait at the same time share one pass, unless an
+answer is being decoded. With a `recognition_worker` recognition runs beside the steps
 (`headstart.engine.session.recognition`), and neither waits for the other.
 
 Pictures may be encoded beside the steps (`headstart.engine.interfaces.PictureEncoding`). Then two
@@ -268,7 +270,8 @@ class Engine:
         worked = self._passes.collect()
         worked |= self._take_readings()
         worked |= self._carry_out_commands()
-        work = self.parts.backend.step(list(self.sessions.values()))
+        decodes = not self._passes.is_between_pieces or self._awaits_first_token
+        work = self.parts.backend.step(list(self.sessions.values())) if decodes else None
         for session in self.sessions.values():
             session.settle_traces()
         self.relieve_pressure()
@@ -404,10 +407,17 @@ class Engine:
         return [session for session in open_to if not session.waits_for_reading()]
 
     def _carry_out_commands(self) -> bool:
-        """Carry out commands by deadline, up to and including the first heavy one."""
+        """Carry out commands and go on with passes by deadline, up to and including the first that
+        is heavy."""
         worked = False
-        while waiting := self._ready():
-            waiting.sort(key=lambda session: session.commands.due_ns)
+        while True:
+            waiting = sorted(self._ready(), key=lambda session: session.commands.due_ns)
+            heard = self._passes.go_on(waiting[0].commands.due_ns if waiting else None)
+            if heard:
+                self._served.update(session.name for session in heard)
+                return True
+            if not waiting:
+                return worked
             worked = True
             if self._recognise(waiting):
                 if not self._passes.is_beside:
@@ -417,7 +427,6 @@ class Engine:
             self._carry_out(waiting[0], command)
             if isinstance(command, _HEAVY):
                 return True
-        return worked
 
     def _recognise(self, waiting: Sequence[Session]) -> bool:
         """Begin the recogniser's pass that the first session's next command needs, if any."""
@@ -454,6 +463,15 @@ class Engine:
     def _restore(self, session: Session) -> None:
         """Restore a session's K/V before work is done for it."""
         self._admission.restore(session, self.sessions.values(), self.parts.clock())
+
+    @property
+    def _awaits_first_token(self) -> bool:
+        """Whether an answer, speculated ones included, waits for its first token."""
+        return any(
+            answer.wants_steps and not answer.tokens
+            for session in self.sessions.values()
+            for answer in session.answers()
+        )
 
     @property
     def _is_answering(self) -> bool:
