@@ -1,11 +1,13 @@
 """The engine: many sessions, one backend that decodes. A loop calls `Engine.step`.
 
-A step does one heavy piece of front-end work (speech recognition, image encoding), chosen by
-earliest deadline over all sessions, and one step of the backend. With the local backend that is one
-decoder step: every answer advances by one token, and the rest of the token budget prefills. So an
-answer waits for at most one recogniser pass, and recognition for at most one decoder step. Chunks
-of up to `heard_together` sessions that wait at the same time share one pass, unless an answer is
-being decoded. With a `recognition_worker` recognition runs beside the steps
+A step does one heavy piece of front-end work (a piece of a recogniser's pass, image encoding),
+chosen by earliest deadline over all sessions, and one step of the backend. With the local backend
+that is one decoder step: every answer advances by one token, and the rest of the token budget
+prefills. Between the pieces of a pass the backend has its step only for an answer without a first
+token. So a first token and an end of speech wait for one piece, an answer for one pass and the more
+urgent ones, and recognition for one decoder step for each of its passes and each such answer.
+Chunks of up to `heard_together` sessions that wait at the same time share one pass, unless an
+answer is being decoded. With a `recognition_worker` recognition runs beside the steps
 (`headstart.engine.session.recognition`), and neither waits for the other.
 
 Pictures may be encoded beside the steps (`headstart.engine.interfaces.PictureEncoding`). Then two
@@ -138,7 +140,6 @@ class Engine:
             self._carry_out,
             self._heard,
         )
-        self._chunks_ns = 0  # what passes over chunks took of this step
         self._sound_waits = False  # for a longer interval (`EngineParts.interval`)
 
     # --- commands --------------------------------------------------------------------------------
@@ -272,22 +273,23 @@ class Engine:
         """Run one step. False if there was nothing to do."""
         began_ns = self.parts.clock()
         self._served.clear()
-        self._chunks_ns = 0
+        chunks_ns = self._passes.chunks_ns
         if self.parts.services.encoding is not None:
             self.parts.services.encoding.collect()
         worked = self._passes.collect()
         worked |= self._take_readings()
         worked |= self._carry_out_commands()
-        work = self.parts.backend.step(list(self.sessions.values()))
+        decodes = not self._passes.is_between_pieces or self._awaits_first_token
+        work = self.parts.backend.step(list(self.sessions.values())) if decodes else None
         for session in self.sessions.values():
             session.settle_traces()
         self.relieve_pressure()
         if worked or work is not None:
-            self._log_step(work or StepWork(), began_ns)
+            self._log_step(work or StepWork(), began_ns, self._passes.chunks_ns - chunks_ns)
         return worked or work is not None
 
-    def _log_step(self, work: StepWork, began_ns: int) -> None:
-        """What it took, for whom, and who still waits."""
+    def _log_step(self, work: StepWork, began_ns: int, chunks_ns: int) -> None:
+        """What it took, `chunks_ns` of that for passes over chunks; for whom, and who waits."""
         streams = work.streams
         served = {s.name for s in self.sessions.values() if not streams.isdisjoint(s.streams())}
         served |= self._served
@@ -298,7 +300,7 @@ class Engine:
         ]
         now_ns = self.parts.clock()
         if not self._passes.is_beside:
-            self.parts.interval.worked(now_ns - began_ns - self._chunks_ns, now_ns)
+            self.parts.interval.worked(now_ns - began_ns - chunks_ns, now_ns)
         self.steps.add(
             now_ns - began_ns,
             sessions=len(served),
@@ -440,15 +442,21 @@ class Engine:
 
     def _heard(self, session: Session, batch: AudioBatch, took_ns: int) -> None:
         """A pass over chunks of a session has ended."""
-        self._chunks_ns += took_ns
         sound = _sound(batch.chunks)
         self.parts.interval.heard(session.name, sound, took_ns, self.parts.clock())
 
     def _carry_out_commands(self) -> bool:
-        """Carry out commands by deadline, up to and including the first heavy one."""
+        """Carry out commands and go on with passes by deadline, up to and including the first that
+        is heavy."""
         worked = False
-        while waiting := self._ready():
-            waiting.sort(key=self._due_ns)
+        while True:
+            waiting = sorted(self._ready(), key=self._due_ns)
+            heard = self._passes.go_on(self._due_ns(waiting[0]) if waiting else None)
+            if heard:
+                self._served.update(session.name for session in heard)
+                return True
+            if not waiting:
+                return worked
             worked = True
             if self._recognise(waiting):
                 if not self._passes.is_beside:
@@ -458,7 +466,6 @@ class Engine:
             self._carry_out(waiting[0], command)
             if isinstance(command, _HEAVY):
                 return True
-        return worked
 
     def _recognise(self, waiting: Sequence[Session]) -> bool:
         """Begin the recogniser's pass that the first session's next command needs, if any."""
@@ -497,6 +504,15 @@ class Engine:
     def _restore(self, session: Session) -> None:
         """Restore a session's K/V before work is done for it."""
         self._admission.restore(session, self.sessions.values(), self.parts.clock())
+
+    @property
+    def _awaits_first_token(self) -> bool:
+        """Whether an answer, speculated ones included, waits for its first token."""
+        return any(
+            answer.wants_steps and not answer.tokens
+            for session in self.sessions.values()
+            for answer in session.answers()
+        )
 
     @property
     def _is_answering(self) -> bool:

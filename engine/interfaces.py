@@ -6,7 +6,7 @@ scripted ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
@@ -82,6 +82,20 @@ class SpeechRecognizer(Protocol):
         """The result of a final pass over what came so far, `pcm` behind it; committed words may
         change too. Speech may go on after it. Raises an `EngineError`; then `pcm` is lost."""
         ...
+
+
+@runtime_checkable
+class RecognizesInPieces(Protocol):
+    """A `SpeechRecognizer` whose passes can be left and gone on with: a generator yields wherever
+    other utterances may be heard, and other work done, before it goes on."""
+
+    def recognize_in_pieces(
+        self, utterances: Sequence[Any], pcms: Sequence[Pcm]
+    ) -> Generator[None, None, Sequence[Recognition]]: ...
+
+    def finish_in_pieces(
+        self, utterance: Any, pcm: Pcm | None = None
+    ) -> Generator[None, None, Recognition]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,8 @@ GLIBC = (2, 28)
 """The oldest that PyTorch's wheels run on."""
 ENVIRONMENT_BYTES = 6_800_000_000
 WHEELS_BYTES = 3_400_000_000
-"""What the environment comes from. pip keeps it while it installs: beside it, unless TMPDIR is set."""
+"""What the environment comes from, which pip keeps while it installs: beside it, unless TMPDIR says
+otherwise."""
 PROGRAM = """
 #include <math.h>
 #include <pthread.h>

@@ -21,10 +21,14 @@ from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.caches import CrossCache, Text, TextCache
 from headstart.engine.asr.whisper.decoder import WhisperDecoder
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 from headstart.engine.asr.whisper.settings import Extras
 
 GUESSED_TOKENS = 12
 """Run at once behind a difference from the draft: more rows cost, and fewer of them come true."""
+
+MANY_ROWS = 24
+"""From so many on, choosing their tokens is a piece of work of its own."""
 
 
 class Ending(StrEnum):
@@ -244,9 +248,15 @@ class GreedyDecoder:
 
     def decode_many(self, jobs: Sequence[Job]) -> list[Decoded]:
         """Several decodings in step: each pass runs the next tokens of all that are not done."""
+        return drain(self.decode_in_pieces(jobs))
+
+    def decode_in_pieces(self, jobs: Sequence[Job]) -> Pieces[list[Decoded]]:
+        """`decode_many`, pass by pass; one of many rows in two pieces."""
         runs = [self._begin(job) for job in jobs]
         while active := [run for run in runs if run.done is None]:
-            self._pass(active)
+            if active[0].passes:
+                yield
+            yield from self._pass(active)
         return [run.done for run in runs if run.done is not None]
 
     def _begin(self, job: Job) -> _Run:
@@ -255,7 +265,7 @@ class GreedyDecoder:
         task = replace(task, draft=task.draft[:room], limit=min(task.limit, room))
         return _Run(job, task, first=len(task.opening) - 1 + len(task.forced))
 
-    def _pass(self, runs: Sequence[_Run]) -> None:
+    def _pass(self, runs: Sequence[_Run]) -> Pieces[None]:
         """One pass of the decoder over the next rows of all `runs`."""
         given = [self._next_rows(run) for run in runs]
         texts = [
@@ -289,6 +299,8 @@ class GreedyDecoder:
             start = max(run.first + len(run.tokens) - before, 0)
             asked.append(out[start:])
             run.passes += 1
+        if sum(map(len, asked)) >= MANY_ROWS:
+            yield
         chosen = self._choose(runs, asked)
         for run, choices in zip(runs, chosen, strict=True):
             run.done = run.accept(choices, self._special.end)
@@ -310,22 +322,22 @@ class GreedyDecoder:
 
     def _choose(self, runs: Sequence[_Run], asked: Sequence[Tensor]) -> list[list[_Choice]]:
         """The best token for each row [n, D] of each run."""
-        counts = [len(rows) for rows in asked]
-        blocked = [
-            self._blocked_at(run) if not at else _Blocked.ALWAYS
-            for run, count in zip(runs, counts, strict=True)
-            for at in range(count)
+        every = [
+            blocked
+            for run, rows in zip(runs, asked, strict=True)
+            for blocked in (self._blocked_at(run), *[_Blocked.ALWAYS] * (len(rows) - 1))
         ]
-        best, scores = self._decoder.vocabulary.best(torch.cat(list(asked)), self._blocked, blocked)
+        hidden = asked[0] if len(asked) == 1 else torch.cat(list(asked))
+        best, scores = self._decoder.vocabulary.best(hidden, self._blocked, every)
         chosen, start = [], 0
-        for run, count in zip(runs, counts, strict=True):
-            places: list[float | None] = [None] * count
+        for run, rows in zip(runs, asked, strict=True):
+            end = start + len(rows)
+            places: list[float | None] = [None] * len(rows)
             if self._watched:
-                places[:] = run.job.memory.places_s[-count:]
-            of_run = slice(start, start + count)
-            triples = zip(best[of_run], scores[of_run], places, strict=True)
+                places[:] = run.job.memory.places_s[-len(rows) :]
+            triples = zip(best[start:end], scores[start:end], places, strict=True)
             chosen.append([_Choice(*triple) for triple in triples])
-            start += count
+            start = end
         return chosen
 
     def _blocked_at(self, run: _Run) -> _Blocked:

@@ -24,6 +24,7 @@ from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 
 if TYPE_CHECKING:
     from headstart.engine.asr.whisper.checkpoint import Checkpoint
@@ -71,6 +72,17 @@ class FinalPass:
         draft: tuple[int, ...],
         clock: StageClock,
     ) -> tuple[Decoded, Language]:
+        """`recognize_in_pieces` at once."""
+        return drain(self.recognize_in_pieces(pcm, language, prompt, draft, clock))
+
+    def recognize_in_pieces(
+        self,
+        pcm: Pcm,
+        language: Language,
+        prompt: tuple[int, ...],
+        draft: tuple[int, ...],
+        clock: StageClock,
+    ) -> Pieces[tuple[Decoded, Language]]:
         """The words of fp32 [samples], at least one and at most 28 s, and the language they are in:
         `language`, or what it sounds like where that is asked for.
 
@@ -80,20 +92,34 @@ class FinalPass:
         with clock.stage("mel"):
             state = self._mel.open()
             features = self._features(state, pcm)
-        with clock.stage("encode"):
-            beyond = self._silence.encoded(features.shape[1] // 2)
-            rows = self._encoder.encode([EncodedSound(features, beyond=beyond)])[0][0]
-            sound = self._silence.behind(self._decoder.listen(rows))
-        clock.positions, clock.encoded = sound.positions, len(rows)
-        with clock.stage("decode"):
-            if self._detector is not None and not prompt:
+        yield
+        sound, encoded = yield from clock.pieces("encode", self._hear(features))
+        clock.positions, clock.encoded = sound.positions, encoded
+        yield
+        if self._detector is not None and not prompt:
+            with clock.stage("decode"):
                 ((language, _),) = self._detector.detect([sound])
-            decoded = self._decode(sound, seconds, language, prompt, draft)
-            if prompt and self._stops_short(decoded, state):
-                alone = self._decode(sound, seconds, language, (), draft)
-                if alone.ending is Ending.END and len(alone.tokens) > len(decoded.tokens):
-                    decoded = alone
+            yield
+
+        def decode(prompt: tuple[int, ...]) -> Pieces[Decoded]:
+            work = self._decode(sound, seconds, language, prompt, draft)
+            return clock.pieces("decode", work)
+
+        decoded = yield from decode(prompt)
+        if prompt and self._stops_short(decoded, state):
+            yield
+            alone = yield from decode(())
+            if alone.ending is Ending.END and len(alone.tokens) > len(decoded.tokens):
+                decoded = alone
         return decoded, language
+
+    def _hear(self, features: Tensor) -> Pieces[tuple[CrossCache, int]]:
+        """What the decoder attends to, and how many positions were encoded."""
+        beyond = self._silence.encoded(features.shape[1] // 2)
+        encoding = self._encoder.encode_in_pieces([EncodedSound(features, beyond=beyond)])
+        ((rows, _),) = yield from encoding
+        yield
+        return self._silence.behind(self._decoder.listen(rows)), len(rows)
 
     def _stops_short(self, decoded: Decoded, state: MelState) -> bool:
         """Whether speech was left out: behind text like it the decoder may fall silent."""
@@ -114,7 +140,7 @@ class FinalPass:
         language: Language,
         prompt: tuple[int, ...],
         draft: tuple[int, ...],
-    ) -> Decoded:
+    ) -> Pieces[Decoded]:
         task = Task(
             opening=self._tokens.opening(prompt, language),
             forced=(),
@@ -124,7 +150,8 @@ class FinalPass:
             capital=language.is_english,
             patient=True,
         )
-        (decoded,) = self._greedy.decode_many([Job(sound, task, self._greedy.memory())])
+        jobs = [Job(sound, task, self._greedy.memory())]
+        (decoded,) = yield from self._greedy.decode_in_pieces(jobs)
         return decoded
 
     def is_silence(self, decoded: Decoded) -> bool:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from headstart.engine.asr.decoding import Decoded, Ending, Job
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, loudness
+from headstart.engine.asr.whisper.pieces import Pieces
 
 # Speech behind the onset of the last word that a word's own length does not account for.
 WORD_S = 0.6
@@ -29,17 +30,20 @@ _LEAST_CONTRAST = 0.5
 class Decoder(Protocol):
     """What is asked: `headstart.engine.asr.decoding.GreedyDecoder`."""
 
-    def decode_many(self, jobs: Sequence[Job]) -> list[Decoded]: ...
+    def decode_in_pieces(self, jobs: Sequence[Job]) -> Pieces[list[Decoded]]: ...
 
 
-def decode(greedy: Decoder, jobs: Sequence[Job], frames: Sequence[Tensor]) -> list[Decoded]:
+def decode_in_pieces(
+    greedy: Decoder, jobs: Sequence[Job], frames: Sequence[Tensor]
+) -> Pieces[list[Decoded]]:
     """Decode `jobs`; `frames` [T, mels] raw log-mel: of each one's window, without the silence."""
-    decoded = greedy.decode_many(jobs)
+    decoded = yield from greedy.decode_in_pieces(jobs)
     deaf = [
         i for i, (job, d) in enumerate(zip(jobs, decoded, strict=True)) if ends_early(d, frames[i])
     ]
     if deaf:
-        again = greedy.decode_many([_insisting(jobs[i], decoded[i]) for i in deaf])
+        yield
+        again = yield from greedy.decode_in_pieces([_insisting(jobs[i], decoded[i]) for i in deaf])
         for i, more in zip(deaf, again, strict=True):
             if more.ending is Ending.END and more.tokens and more.mean_logprob >= SURE_LOGPROB:
                 decoded[i] = _joined(decoded[i], more)

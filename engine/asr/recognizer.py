@@ -60,6 +60,7 @@ from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Frozen
 from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
 from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
+from headstart.engine.asr.whisper.pieces import Pieces, drain, within
 from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
 from headstart.engine.errors import BadSettings
@@ -203,18 +204,24 @@ class WhisperRecognizer:
         """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio` first."""
         return self.recognize_batch([utterance], [pcm])[0]
 
-    @torch.inference_mode()
     def recognize_batch(
         self, utterances: Sequence[OpenRecognition], pcms: Sequence[npt.NDArray[np.float32]]
     ) -> list[Recognized]:
         """A chunk each of several utterances. Raises `BadAudio` before anything was taken in, and
         `DeviceFull`: then the next chunk, or the final pass, hears these too."""
-        with self._working():
-            return self._recognize_batch(utterances, pcms)
+        return drain(self.recognize_in_pieces(utterances, pcms))
 
-    def _recognize_batch(
+    def recognize_in_pieces(
+        self, utterances: Sequence[OpenRecognition], pcms: Sequence[npt.NDArray[np.float32]]
+    ) -> Pieces[list[Recognized]]:
+        """`recognize_batch` in pieces, none of which takes longer than a chunk's encoding; other
+        utterances may be heard between them. What it raises comes from the piece it is met in."""
+        return within(self._working, self._recognize(utterances, pcms))
+
+    @torch.inference_mode()
+    def _recognize(
         self, utterances: Sequence[OpenRecognition], pcms: Sequence[Pcm]
-    ) -> list[Recognized]:
+    ) -> Pieces[list[Recognized]]:
         sounds = [_checked(pcm) for pcm in pcms]
         clock = StageClock()
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
@@ -223,23 +230,23 @@ class WhisperRecognizer:
             for utterance, sound in zip(utterances, sounds, strict=True):
                 piece = sound[start : start + step]
                 if len(piece):
-                    self._take_in(utterance, piece, clock)
+                    yield from self._take_in(utterance, piece, clock)
                     if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
                         grown.append(utterance)
             if grown:
-                self._update(grown, clock)
+                yield from self._update(grown, clock)
         return [self._heard(u, u.committed, u.shown.words, clock) for u in utterances]
 
-    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> None:
+    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> Pieces[None]:
         """Add sound of up to `step_s`, to be heard with the next pass."""
         _go_on(utterance)
         utterance.recording.push(piece)
         with clock.stage("mel"):
             self._mel.push(utterance.mel, torch.from_numpy(piece))
         for end in utterance.pauses.push(piece):
-            self._part(utterance, end, clock)
+            yield from self._part(utterance, end, clock)
+            yield
 
-    @torch.inference_mode()
     def finish(
         self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32] | None = None
     ) -> Recognized:
@@ -250,28 +257,36 @@ class WhisperRecognizer:
         The utterance stays open: `recognize` goes on, with the words that were committed and that
         the final pass has as well. Raises `BadAudio`, and `DeviceFull`.
         """
-        with self._working():
-            return self._final_words(utterance, pcm)
+        return drain(self.finish_in_pieces(utterance, pcm))
 
-    def _final_words(self, utterance: OpenRecognition, pcm: Pcm | None) -> Recognized:
+    def finish_in_pieces(
+        self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32] | None = None
+    ) -> Pieces[Recognized]:
+        """`finish`, as `recognize_in_pieces`."""
+        return within(self._working, self._finish(utterance, pcm))
+
+    @torch.inference_mode()
+    def _finish(self, utterance: OpenRecognition, pcm: Pcm | None) -> Pieces[Recognized]:
         clock = StageClock()
         if pcm is not None and len(_checked(pcm)):
             step = int(self.settings.step_s * SAMPLE_RATE_HZ)
             last = (len(pcm) - 1) // step * step
             if last:
-                heard = self._recognize_batch([utterance], [pcm[:last]])[0]
+                (heard,) = yield from self._recognize([utterance], [pcm[:last]])
                 for stage, spent_ms in heard.stages_ms.items():
                     clock.spent_ms[stage] += spent_ms
-            self._take_in(utterance, pcm[last:], clock)
+                yield
+            yield from self._take_in(utterance, pcm[last:], clock)
             if utterance.window_frames > self.settings.slide_at_s * FRAMES_PER_SECOND:
-                self._update([utterance], clock)
+                yield from self._update([utterance], clock)
+                yield
         if utterance.final is None:
-            utterance.final = self._recognize_again(utterance, clock)
+            utterance.final = yield from self._recognize_again(utterance, clock)
         return self._heard(utterance, utterance.final, (), clock)
 
-    def _part(self, utterance: OpenRecognition, end: int, clock: StageClock) -> None:
+    def _part(self, utterance: OpenRecognition, end: int, clock: StageClock) -> Pieces[None]:
         """Hear for good what was said before sample `end`; the window begins there."""
-        words = self._recognize_again(utterance, clock, end)
+        words = yield from self._recognize_again(utterance, clock, end)
         utterance.shown = utterance.shown.continuing(utterance.committed, words)
         utterance.settled, utterance.agreement = words, Agreement()
         utterance.recording.part(end, len(words))
@@ -280,7 +295,7 @@ class WhisperRecognizer:
 
     def _recognize_again(
         self, utterance: OpenRecognition, clock: StageClock, end: int | None = None
-    ) -> tuple[Word, ...]:
+    ) -> Pieces[tuple[Word, ...]]:
         """The words of the whole utterance, or up to sample `end`; of one that pauses parted, or of
         a long one, those of its end are new."""
         recording = utterance.recording
@@ -289,7 +304,7 @@ class WhisperRecognizer:
         if not len(sound):
             return before
         words = (*utterance.committed, *utterance.agreement.tentative)
-        decoded, language = self._final.recognize(
+        decoded, language = yield from self._final.recognize_in_pieces(
             sound,
             utterance.language,
             prompt=tokens_of(before)[-self.settings.prompt_tokens :],
@@ -329,9 +344,10 @@ class WhisperRecognizer:
             start = end
         return found
 
-    def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> None:
+    def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> Pieces[None]:
         """A new hypothesis of each window, and what follows from it."""
-        for utterance, decoded in zip(utterances, self._decode(utterances, clock), strict=True):
+        every = yield from self._decode(utterances, clock)
+        for utterance, decoded in zip(utterances, every, strict=True):
             self._judge(utterance, decoded)
             seconds = utterance.window_frames / FRAMES_PER_SECOND
             words = utterance.agreement.committed + utterance.agreement.tentative
@@ -370,7 +386,9 @@ class WhisperRecognizer:
         utterance.frozen, utterance.sound = Frozen(), None
         utterance.memory = self._greedy.memory()
 
-    def _decode(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> list[Decoded]:
+    def _decode(
+        self, utterances: Sequence[OpenRecognition], clock: StageClock
+    ) -> Pieces[list[Decoded]]:
         """The words of each window, those that are committed forced; freezes what is old enough."""
         with clock.stage("mel"):
             pad_frames = int(self.settings.pad_s * FRAMES_PER_SECOND)
@@ -385,7 +403,8 @@ class WhisperRecognizer:
                 )
                 for window, utterance in zip(features, utterances, strict=True)
             ]
-            encoded = self._encoder.encode(windows)
+        encoded = yield from clock.pieces("encode", self._encoder.encode_in_pieces(windows))
+        with clock.stage("encode"):
             sounds = self._decoder.listen_many(
                 [rows for rows, _ in encoded], [utterance.sound for utterance in utterances]
             )
@@ -393,13 +412,16 @@ class WhisperRecognizer:
                 utterance.frozen, utterance.sound = frozen, sound.first(frozen.positions)
         clock.positions = max(sound.positions for sound in sounds)
         clock.encoded = max(len(rows) for rows, _ in encoded)
+        yield
         with clock.stage("decode"):
             self._detect(utterances, sounds)
             jobs = [
                 Job(self._silence.behind(sound), self._task(utterance), utterance.memory)
                 for sound, utterance in zip(sounds, utterances, strict=True)
             ]
-            return persist.decode(self._greedy, jobs, [u.mel.frames for u in utterances])
+            frames = [utterance.mel.frames for utterance in utterances]
+            work = persist.decode_in_pieces(self._greedy, jobs, frames)
+        return (yield from clock.pieces("decode", work))
 
     def _detect(self, utterances: Sequence[OpenRecognition], sounds: Sequence[CrossCache]) -> None:
         """The languages of those that have not committed themselves to one by a word. One that is

@@ -110,10 +110,8 @@ class FarSilence:
     def behind(self, sound: CrossCache) -> CrossCache:
         """`sound` as the decoder hears it, with silence behind it up to 30 s."""
         far = self._from(sound.positions)
-        return CrossCache(
-            torch.cat((sound.keys, self._heard.keys[:, :, far]), dim=2),
-            torch.cat((sound.values, self._heard.values[:, :, far]), dim=2),
-        )
+        silence = CrossCache(self._heard.keys[:, :, far], self._heard.values[:, :, far])
+        return CrossCache(sound.keys, sound.values, silence)
 
     def _from(self, first: int) -> slice:
         return slice(max(first, self._begins), None, self._step)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from headstart.engine.asr.whisper.pieces import Pieces, Result, within
+
 
 class StageClock:
     """Adds up wall time per stage; only measures, decides nothing.
@@ -22,5 +24,11 @@ class StageClock:
     def stage(self, name: str) -> Iterator[None]:
         """Time spent inside counts for that stage."""
         start_ns = time.perf_counter_ns()
-        yield
-        self.spent_ms[name] += (time.perf_counter_ns() - start_ns) / 1e6
+        try:
+            yield
+        finally:
+            self.spent_ms[name] += (time.perf_counter_ns() - start_ns) / 1e6
+
+    def pieces(self, name: str, work: Pieces[Result]) -> Pieces[Result]:
+        """`work`, whose time counts for that stage; what is done between its pieces does not."""
+        return within(lambda: self.stage(name), work)

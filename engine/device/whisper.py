@@ -19,10 +19,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headstart.engine.asr.whisper.caches import CrossCache, EncodedSound, Frozen, Text, TextCache
+from headstart.engine.asr.whisper.caches import (
+    CrossCache,
+    EncodedSound,
+    Frozen,
+    Pair,
+    Text,
+    TextCache,
+)
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
 from headstart.engine.asr.whisper.decoder import WhisperDecoder
 from headstart.engine.asr.whisper.encoder import WhisperEncoder
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.engine.asr.whisper.torch_layers import HeardTogether, filled_up, onto
 from headstart.engine.asr.whisper.vocabulary import ExactVocabulary, Vocabulary
@@ -111,8 +119,13 @@ def in_parts(work: Callable[[Sequence[Item]], list[Made]], items: Sequence[Item]
 class PlacedEncoder(WhisperEncoder):
     """`WhisperEncoder` on a device. Its results are there."""
 
-    def encode(self, sounds: Sequence[EncodedSound]) -> list[tuple[Tensor, Frozen]]:
-        return in_parts(super().encode, sounds)
+    def encode_in_pieces(
+        self, sounds: Sequence[EncodedSound]
+    ) -> Pieces[list[tuple[Tensor, Frozen]]]:
+        """`encode` in one piece."""
+        at_once = super().encode_in_pieces
+        yield from ()
+        return in_parts(lambda some: drain(at_once(some)), sounds)
 
     def _fronts(self, sounds: Sequence[EncodedSound]) -> list[Tensor]:
         """All convolutions of a batch in one: zeros stand for what is behind a sound's end."""
@@ -172,13 +185,12 @@ class PlacedDecoder(WhisperDecoder):
     def read(self, texts: Sequence[Text]) -> list[Tensor]:
         return in_parts(super().read, texts)
 
-    def _room(self, positions: int) -> CrossCache:
-        settings, place = self.settings, self._place
-        shape = (settings.decoder_layers, settings.heads, positions, settings.head_width)
-        keys, values = (
-            torch.empty(shape, device=place.device, dtype=place.dtype) for _ in range(2)
+    def _memory(self, shape: tuple[int, ...]) -> Pair:
+        device, dtype = self._place.device, self._place.dtype
+        return (
+            torch.empty(shape, device=device, dtype=dtype),
+            torch.empty(shape, device=device, dtype=dtype),
         )
-        return CrossCache(keys, values)
 
     def _normed(self, x: Tensor) -> Tensor:
         normed: Tensor = self.norm(x)
@@ -199,7 +211,7 @@ class PlacedDecoder(WhisperDecoder):
         own = list({id(sound): sound for sound in sounds}.values())
         rows = {id(sound): place for place, sound in enumerate(own)}
         heard = HeardTogether.of(own)
-        if len(own) > 1:  # of a single one it is a view
+        if len(own) > 1 or own[0].beyond is not None:  # else it is a view
             self._together = rows, [weakref.ref(sound) for sound in own], heard
         return heard.at([rows[id(sound)] for sound in sounds])
 

@@ -1,26 +1,33 @@
-"""Passes of the speech recogniser over the sessions' sound, one at a time.
+"""Passes of the speech recogniser over the sessions' sound.
 
 A pass takes the next sound of one or more sessions, or it is the final pass over one utterance,
 which a `Hush` or an `EndSpeech` needs before it can be carried out. Sound right before such a
-command has no pass of its own: the final one hears it. With a `Worker` a pass runs in
-a thread beside the engine's steps: the decoder goes on for all sessions meanwhile, and a core that
-one of the two leaves idle is the other's. Without one it runs within the step.
+command has no pass of its own: the final one hears it. While a pass is under way its sessions'
+further commands wait.
 
-While a pass is under way its sessions' further commands wait, and so does whatever else needs the
-recogniser. Who is next is decided when it ends, by deadline; so a pass delays a more urgent one by
-its own length at most, and nothing queues in the thread.
+Within the engine's steps a pass runs in pieces, one a step (`RecognizesInPieces`). Whatever is due
+before the pass goes between them: by `command_queue`'s deadlines these are turns that end and
+answers that are asked for, not other people's chunks, which come later and are due later. So an end
+of speech waits for one piece at most, and never for a part of somebody's long turn that is heard
+again. A pass that was left goes on when it is due first; there is at most one for each session.
+
+With a `Worker` a pass runs in a thread beside the engine's steps: the decoder goes on for all
+sessions meanwhile, and a core that one of the two leaves idle is the other's. Then there is one
+pass at a time, and whatever else needs the recogniser waits too. Who is next is decided when it
+ends, by deadline; so a pass delays a more urgent one by its own length at most, and nothing queues
+in the thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headstart.engine import api
 from headstart.engine.errors import EngineError
-from headstart.engine.interfaces import Recognition, SpeechRecognizer
+from headstart.engine.interfaces import Pcm, Recognition, RecognizesInPieces, SpeechRecognizer
 from headstart.engine.session.session import Session
 from headstart.engine.session.utterance import AudioBatch
 
@@ -43,13 +50,29 @@ class Worker(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+Work = Generator[None, None, Any]
+
+
+@dataclass(slots=True, eq=False)
 class Pass:
-    """A pass that has begun. `apply` takes its result in, on the engine's thread."""
+    """A pass that has begun. `apply` takes its result in, on the engine's thread. `work`: what is
+    left of it, within the steps; `result`: beside them. `begun_due_ns`: of what began it.
+    `of_chunks`: whether it is no final pass. `spent_ns`: what its pieces have taken, within the
+    steps."""
 
     sessions: frozenset[Session]
+    begun_due_ns: int
+    of_chunks: bool
+    work: Work
     result: Future[Any]
-    apply: Callable[[Future[Any]], None]
+    apply: Callable[[Pass], None]
+    spent_ns: int = 0
+
+    @property
+    def due_ns(self) -> int:
+        """A pass is as urgent as what its sessions want next."""
+        behind = (session.commands.due_ns for session in self.sessions if session.commands)
+        return min((self.begun_due_ns, *behind))
 
 
 class RecognitionPasses:
@@ -57,7 +80,8 @@ class RecognitionPasses:
 
     `is_open`: whether a session has not been closed meanwhile. `restore`: brings its K/V back into
     the cache. `carry_out`: carries out the command whose final pass is done, or which failed.
-    `heard`: is told of each pass over a session's chunks, and how many ns it took.
+    `heard`: is told of each pass over a session's chunks, and how many ns it took. `chunks_ns`:
+    what the pieces of all passes over chunks have taken, within the steps.
     """
 
     def __init__(
@@ -73,7 +97,8 @@ class RecognitionPasses:
         self._recognizer, self._worker, self._clock = recognizer, worker, clock
         self._is_open, self._restore, self._carry_out = is_open, restore, carry_out
         self._heard = heard
-        self._under_way: Pass | None = None
+        self._under_way: list[Pass] = []
+        self.chunks_ns = 0
 
     @property
     def is_beside(self) -> bool:
@@ -82,23 +107,31 @@ class RecognitionPasses:
 
     @property
     def is_under_way(self) -> bool:
-        return self._under_way is not None
+        return bool(self._under_way)
+
+    @property
+    def is_between_pieces(self) -> bool:
+        """Whether a pass within the steps has been left for now."""
+        return self.is_under_way and not self.is_beside
 
     def is_of(self, session: Session) -> bool:
-        """Whether the pass under way is this session's."""
-        return self._under_way is not None and session in self._under_way.sessions
+        """Whether a pass under way is this session's."""
+        return any(session in each.sessions for each in self._under_way)
 
     def admits(self, session: Session) -> bool:
-        """Whether the session's next command can be carried out before the pass has ended."""
-        if self._under_way is None:
+        """Whether the session's next command can be carried out before the passes have ended."""
+        if not self._under_way:
             return True
-        return session not in self._under_way.sessions and not session.next_is_heard
+        busy = self.is_beside and session.next_is_heard
+        return not busy and not self.is_of(session)
 
     def fileno(self) -> int | None:
         return None if self._worker is None else self._worker.fileno()
 
     def close(self) -> None:
-        self._under_way = None
+        for each in self._under_way:
+            each.work.close()
+        self._under_way.clear()
         if self._worker is not None:
             self._worker.close()
 
@@ -109,17 +142,28 @@ class RecognitionPasses:
         # First, and always: a result is there before `fileno` is readable, so it may have been
         # taken already, and the engine would never sleep again.
         self._worker.acknowledge()
-        ended = self._under_way
-        if ended is None or not ended.result.done():
+        if not self._under_way or not self._under_way[0].result.done():
             return False
-        self._under_way = None
-        ended.apply(ended.result)
+        ended = self._under_way.pop()
+        ended.apply(ended)
         return True
+
+    def go_on(self, before_ns: int | None) -> frozenset[Session]:
+        """A piece of the pass that is due first, if it is due no later than `before_ns` (None: than
+        ever). Whose pass it is; empty if there is none, or it is not due yet."""
+        if not self.is_between_pieces:
+            return frozenset()
+        first = min(self._under_way, key=lambda each: each.due_ns)
+        if before_ns is not None and first.due_ns > before_ns:
+            return frozenset()
+        self._run_piece(first)
+        return first.sessions
 
     def begin_sound(self, sessions: Sequence[Session], *, together: bool = False) -> None:
         """Begin a pass over the next audio of `sessions`; `together`: all that waits, as far as it
         came live, though it is not late."""
         began_ns = self._clock()
+        due_ns = min(session.commands.due_ns for session in sessions)
         batches: list[tuple[Session, AudioBatch]] = []
         for session in sessions:
             self._restore(session)
@@ -133,39 +177,40 @@ class RecognitionPasses:
         states = [batch.utterance.state for _, batch in batches]
         sounds = [batch.pcm() for _, batch in batches]
 
-        def work() -> Sequence[Recognition]:
-            return self._recognizer.recognize_batch(states, sounds)
+        def apply(ended: Pass) -> None:
+            self._take_sound(batches, ended, began_ns)
 
-        def apply(result: Future[Any]) -> None:
-            self._take_sound(batches, result, began_ns)
-
-        self._begin([session for session, _ in batches], work, apply)
+        work = self._recognize(states, sounds)
+        heard = [session for session, _ in batches]
+        self._begin(heard, due_ns, work, apply, of_chunks=True)
 
     def begin_final(self, session: Session) -> None:
         """Begin the final pass that the session's next command needs, over the sound before it too;
         then carry out that one."""
-        is_audio = session.commands.next_is_audio
+        is_audio, due_ns = session.commands.next_is_audio, session.commands.due_ns
         batch = session.next_audio_batch(self._clock()) if is_audio else None
-        self._finish(session, session.commands.pop(), batch)
+        self._finish(session, session.commands.pop(), due_ns, batch)
 
-    def _finish(self, session: Session, command: api.Command, batch: AudioBatch | None) -> None:
+    def _finish(
+        self, session: Session, command: api.Command, due_ns: int, batch: AudioBatch | None
+    ) -> None:
         state = session.unfinished_state
         pcm = None if batch is None else batch.pcm()
         began_ns = self._clock()
 
-        def apply(result: Future[Any]) -> None:
+        def apply(ended: Pass) -> None:
             if not self._is_open(session):
                 return
             self._restore(session)
             try:
-                words = result.result()
+                words = ended.result.result()
             except EngineError as error:
                 if batch is None:
                     self._carry_out(session, command, error)
                 else:  # the sound is lost, as in any other pass, but the turn ends
                     session.report(error, about="audio")
                     session.conversation.forget_unused()
-                    self._finish(session, command, None)
+                    self._finish(session, command, due_ns, None)
                 return
             try:
                 session.add_final_words(words, began_ns, batch)
@@ -174,36 +219,73 @@ class RecognitionPasses:
             else:
                 self._carry_out(session, command, None)
 
-        self._begin([session], lambda: self._recognizer.finish(state, pcm), apply)
+        self._begin([session], due_ns, self._finish_hearing(state, pcm), apply)
+
+    def _recognize(self, states: Sequence[Any], sounds: Sequence[Pcm]) -> Work:
+        if isinstance(self._recognizer, RecognizesInPieces):
+            return self._recognizer.recognize_in_pieces(states, sounds)
+        return _one_piece(lambda: self._recognizer.recognize_batch(states, sounds))
+
+    def _finish_hearing(self, state: Any, pcm: Pcm | None) -> Work:
+        if isinstance(self._recognizer, RecognizesInPieces):
+            return self._recognizer.finish_in_pieces(state, pcm)
+        return _one_piece(lambda: self._recognizer.finish(state, pcm))
 
     def _begin(
         self,
         sessions: Sequence[Session],
-        work: Callable[[], Any],
-        apply: Callable[[Future[Any]], None],
+        due_ns: int,
+        work: Work,
+        apply: Callable[[Pass], None],
+        *,
+        of_chunks: bool = False,
     ) -> None:
-        assert self._under_way is None, "one pass at a time"
+        result: Future[Any] = Future()
+        if self._worker is not None:
+            assert not self._under_way, "one pass at a time"
+            result = self._worker.submit(lambda: _all_of(work))
+        begun = Pass(frozenset(sessions), due_ns, of_chunks, work, result, apply)
+        self._under_way.append(begun)
         if self._worker is None:
-            apply(_done(work))
-        else:
-            self._under_way = Pass(frozenset(sessions), self._worker.submit(work), apply)
+            self._run_piece(begun)
+
+    def _run_piece(self, begun: Pass) -> None:
+        """Go on with a pass; take in its result if that is all, or forget it if nobody is left who
+        wants it. Only an `EngineError` is a result."""
+        if any(map(self._is_open, begun.sessions)):
+            began_ns = self._clock()
+            try:
+                next(begun.work)
+                return
+            except StopIteration as ended:
+                begun.result.set_result(ended.value)
+            except EngineError as error:
+                begun.result.set_exception(error)
+            finally:
+                took_ns = self._clock() - began_ns
+                begun.spent_ns += took_ns
+                self.chunks_ns += took_ns if begun.of_chunks else 0
+        begun.work.close()
+        self._under_way.remove(begun)
+        if begun.result.done():
+            begun.apply(begun)
 
     def _take_sound(
         self,
         batches: Sequence[tuple[Session, AudioBatch]],
-        result: Future[Any],
+        ended: Pass,
         began_ns: int,
     ) -> None:
         total_samples = max(sum(batch.samples for _, batch in batches), 1)
         try:
-            heard: Sequence[Recognition] = result.result()
+            heard: Sequence[Recognition] = ended.result.result()
         except EngineError as error:
             for session, _ in batches:
                 if self._is_open(session):
                     session.report(error, about="audio")
                     session.conversation.forget_unused()  # embeddings may have filled the table
             return
-        took_ns = (self._clock() - began_ns) // len(batches)
+        took_ns = (self._clock() - began_ns if self.is_beside else ended.spent_ns) // len(batches)
         for (session, batch), words in zip(batches, heard, strict=True):
             if not self._is_open(session):
                 continue
@@ -215,11 +297,14 @@ class RecognitionPasses:
                 session.report(error, about="audio")
 
 
-def _done(work: Callable[[], Any]) -> Future[Any]:
-    """The outcome of `work`, done here. Only an `EngineError` is kept."""
-    future: Future[Any] = Future()
-    try:
-        future.set_result(work())
-    except EngineError as error:
-        future.set_exception(error)
-    return future
+def _one_piece(work: Callable[[], Any]) -> Work:
+    yield from ()
+    return work()
+
+
+def _all_of(work: Work) -> Any:
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            return ended.value

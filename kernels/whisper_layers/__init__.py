@@ -68,7 +68,9 @@ class Sequence:
 
     `rows`: its rows in x. `k`, `v` fp32 [layers, heads, capacity, d], last axis dense: the first
     `before` belong to earlier rows; those of the first `keep` new rows are written behind them.
-    `heard_k`, `heard_v` [layers, heads, T, d]: of the encoded sound, in decoders.
+    `far_k`, `far_v` [layers, heads, T, d]: attended to as well, in an encoder. `heard_k`, `heard_v`
+    [layers, heads, T, d]: of the encoded sound, in decoders; `beyond_k`, `beyond_v`: of what
+    follows on it.
     """
 
     rows: int
@@ -78,6 +80,15 @@ class Sequence:
     keep: int = 0
     heard_k: Tensor | None = None
     heard_v: Tensor | None = None
+    far_k: Tensor | None = None
+    far_v: Tensor | None = None
+    beyond_k: Tensor | None = None
+    beyond_v: Tensor | None = None
+
+    @property
+    def heard(self) -> int:
+        """Positions of the sound, with those that follow on it."""
+        return sum(0 if k is None else k.shape[2] for k in (self.heard_k, self.beyond_k))
 
 
 class WhisperLayers:
@@ -104,11 +115,12 @@ class WhisperLayers:
         sequences: Many[Sequence],
         watched: Many[tuple[int, int]] = (),
         *,
+        only: int | None = None,
         backend: str | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """x fp32 [rows of all sequences, D] -> the same shape, without a final norm; and for each
         sequence the cross-attention [watched, rows, T] of the `watched` (layer, head) pairs, which
-        must be distinct.
+        must be distinct. `only`: run that one layer; one after the other gives the bits of all.
 
         x is not changed. Raises KernelInputError; then nothing was written.
         """
@@ -117,9 +129,10 @@ class WhisperLayers:
             self._check_sequence(sequence, f"sequence {i}")
         self._check_watched(watched)
         lib = library("whisper_layers", native.declare, backend)
+        first, end = (0, len(self.layers)) if only is None else (only, only + 1)
         if lib is None or not len(x):
-            return reference.whisper_layers(self, x, sequences, watched, backend)
-        return native.whisper_layers(lib, self, self._table, x, sequences, watched)
+            return reference.whisper_layers(self, x, sequences, watched, (first, end), backend)
+        return native.whisper_layers(lib, self, self._table, x, sequences, watched, (first, end))
 
     def _check_layer(self, layer: Layer, name: str) -> None:
         width, ffn = self.width, self.ffn
@@ -157,6 +170,13 @@ class WhisperLayers:
             if s.heard_k is None or s.heard_v is None or s.heard_k.shape != s.heard_v.shape:
                 raise KernelInputError(f"{name}: expected heard_k and heard_v of one shape")
             pairs += [("heard_k", s.heard_k), ("heard_v", s.heard_v)]
+        elif s.heard_k is not None or s.beyond_k is not None:
+            raise KernelInputError(f"{name}: expected no sound, for no layer attends to one")
+        for part, k, v in (("far", s.far_k, s.far_v), ("beyond", s.beyond_k, s.beyond_v)):
+            if k is not None or v is not None:
+                if k is None or v is None or k.shape != v.shape:
+                    raise KernelInputError(f"{name}: expected {part}_k and {part}_v of one shape")
+                pairs += [(f"{part}_k", k), (f"{part}_v", v)]
         for part, tensor in pairs:
             require(tensor, f"{name} {part}", shape, torch.float32)
             if tensor.numel() and tensor.stride(3) != 1:

@@ -40,8 +40,9 @@ class _Sequence(ctypes.Structure):
     """`Sequence` of kernel.c."""
 
     _fields_ = (
-        *((name, _LONG) for name in ("rows", "before", "keep", "heard")),
-        *((name, _Memory) for name in ("k", "v", "heard_k", "heard_v")),
+        *((name, _LONG) for name in ("rows", "before", "keep", "far", "heard", "beyond")),
+        *((name, _Memory) for name in ("k", "v", "far_k", "far_v")),
+        *((name, _Memory) for name in ("heard_k", "heard_v", "beyond_k", "beyond_v")),
         ("seen", _VOID),
     )
 
@@ -50,7 +51,7 @@ class _Call(ctypes.Structure):
     """`Call` of kernel.c."""
 
     _fields_ = (
-        *((n, _LONG) for n in ("layers", "width", "heads", "ffn", "causal", "sequences")),
+        *((n, _LONG) for n in ("first", "end", "width", "heads", "ffn", "causal", "sequences")),
         ("watched", _LONG),
         *((name, _VOID) for name in ("layer", "sequence", "watch", "x")),
         ("threads", _LONG),
@@ -106,6 +107,10 @@ def _memory(tensor: Tensor | None) -> _Memory:
     return _Memory(tensor.data_ptr(), layer, row, head)
 
 
+def _length(keys: Tensor | None) -> int:
+    return 0 if keys is None else keys.shape[2]
+
+
 def whisper_layers(
     library: ctypes.CDLL,
     model: WhisperLayers,
@@ -113,32 +118,36 @@ def whisper_layers(
     x: Tensor,
     sequences: Many[Sequence],
     watched: Many[tuple[int, int]],
+    layers: tuple[int, int],
 ) -> tuple[Tensor, list[Tensor]]:
     """Shapes as in `WhisperLayers`, checked; x is not written to."""
     x = x.clone(memory_format=torch.contiguous_format)
-    heard = [0 if s.heard_k is None else s.heard_k.shape[2] for s in sequences]
-    seen = [
-        torch.empty(len(watched), s.rows, count) for s, count in zip(sequences, heard, strict=True)
-    ]
+    seen = [torch.empty(len(watched), s.rows, s.heard) for s in sequences]
     batch = (_Sequence * len(sequences))(
         *(
             _Sequence(
                 s.rows,
                 s.before,
                 s.keep,
-                count,
+                _length(s.far_k),
+                _length(s.heard_k),
+                _length(s.beyond_k),
                 _memory(s.k),
                 _memory(s.v),
+                _memory(s.far_k),
+                _memory(s.far_v),
                 _memory(s.heard_k),
                 _memory(s.heard_v),
+                _memory(s.beyond_k),
+                _memory(s.beyond_v),
                 out.data_ptr() if out.numel() else None,
             )
-            for s, count, out in zip(sequences, heard, seen, strict=True)
+            for s, out in zip(sequences, seen, strict=True)
         )
     )
     watch = (_LONG * (2 * len(watched)))(*(number for pair in watched for number in pair))
     call = _Call(
-        len(table), model.width, model.heads, model.ffn, model.causal, len(sequences),
+        *layers, model.width, model.heads, model.ffn, model.causal, len(sequences),
         len(watched), ctypes.addressof(table), ctypes.addressof(batch), ctypes.addressof(watch),
         x.data_ptr(), threads(),
     )  # fmt: skip

@@ -14,17 +14,38 @@ from torch import Tensor
 
 from headstart.engine.asr.whisper.settings import WhisperSettings
 
+Pair = tuple[Tensor, Tensor]
+"""Keys and values, each [layers, heads, positions, d]."""
+
+ROOM_STEP = 128
+"""Keys and values that grow have room for a multiple of so many positions."""
+
+
+def grown(known: Pair, room: Pair | None, positions: int) -> Pair:
+    """Memory for `positions` positions that begins with the `known` ones: that which they lie in
+    already, `room`, if it is large enough."""
+    if room is not None and room[0].shape[2] >= positions:
+        return room
+    layers, heads, count, width = known[0].shape
+    capacity = -(-positions // ROOM_STEP) * ROOM_STEP
+    made = tuple(part.new_empty(layers, heads, capacity, width) for part in known)
+    for to, part in zip(made, known, strict=True):
+        to[:, :, :count] = part
+    return made[0], made[1]
+
 
 @dataclass
 class Frozen:
     """What is kept of the positions of one sound whose encoding will not change any more.
 
-    `keys` and `values`: [encoder layers, heads, positions, d]. `positions` of them.
+    `keys` and `values`: [encoder layers, heads, positions, d]. `positions` of them. `room`: the
+    memory that they are the beginning of; the next positions are frozen there, in place.
     """
 
     positions: int = 0
     keys: Tensor = field(default_factory=lambda: torch.empty(0))
     values: Tensor = field(default_factory=lambda: torch.empty(0))
+    room: Pair | None = None
 
 
 @dataclass(frozen=True)
@@ -38,25 +59,19 @@ class EncodedSound:
     keep: int = 0
     beyond: Frozen | None = None
 
-    def room(self, shape: tuple[int, int, int]) -> Frozen:
-        """What its new positions attend to besides themselves, in which order does not matter: what
-        lies beyond, then what is frozen, then room for what shall be. `shape`: layers, heads, d."""
-        parts = [part for part in (self.beyond, self.frozen) if part is not None and part.positions]
-        positions = self.far + self.keep
-        if len(parts) == 1 and parts[0].positions == positions:
-            return parts[0]
+    def room(self, shape: tuple[int, int, int]) -> Pair:
+        """Memory that begins with what is frozen and has room for what shall be. `shape`: layers,
+        heads, d."""
+        frozen = self.frozen
+        if frozen.positions:
+            return grown((frozen.keys, frozen.values), frozen.room, self.keep)
         layers, heads, width = shape
-        made = (torch.empty(layers, heads, positions, width) for _ in range(2))
-        room = Frozen(positions, *made)
-        at = 0
-        for part in parts:
-            end = at + part.positions
-            room.keys[:, :, at:end] = part.keys
-            room.values[:, :, at:end] = part.values
-            at = end
-        return room
+        return (
+            torch.empty(layers, heads, self.keep, width),
+            torch.empty(layers, heads, self.keep, width),
+        )
 
-    def behind(self, new: tuple[Tensor, Tensor] | None) -> Frozen:
+    def behind(self, new: Pair | None) -> Frozen:
         """What is frozen now, with keys and values `new` of the positions that became so."""
         if not self.keep:
             return Frozen()
@@ -67,40 +82,42 @@ class EncodedSound:
         keys = torch.cat((self.frozen.keys, new[0]), dim=2)
         return Frozen(self.keep, keys, torch.cat((self.frozen.values, new[1]), dim=2))
 
-    def kept(self, room: Frozen) -> Frozen:
-        """What is frozen now, out of that room; without the memory of what lies beyond."""
-        if not self.far:
-            return room
-        own = slice(self.far, self.far + self.keep)
-        return Frozen(self.keep, room.keys[:, :, own].clone(), room.values[:, :, own].clone())
-
-    @property
-    def far(self) -> int:
-        """How many positions lie beyond."""
-        return 0 if self.beyond is None else self.beyond.positions
-
     @property
     def known(self) -> int:
         """How many positions are attended to and not encoded."""
-        return self.far + self.frozen.positions
+        return self.frozen.positions + (0 if self.beyond is None else self.beyond.positions)
 
 
 @dataclass(frozen=True)
 class CrossCache:
-    """Keys and values of the sound: each [layers, heads, T_audio, d]."""
+    """Keys and values of the sound: each [layers, heads, T_audio, d]. `beyond`: of what follows on
+    it. `room`: the memory that keys and values are the beginning of; what is heard next is written
+    there, in place."""
 
     keys: Tensor
     values: Tensor
+    beyond: CrossCache | None = None
+    room: Pair | None = None
 
     @property
     def positions(self) -> int:
-        return self.keys.shape[2]
+        """With those beyond."""
+        return self.keys.shape[2] + (0 if self.beyond is None else self.beyond.positions)
 
     def first(self, positions: int) -> CrossCache:
-        """A copy of the first `positions`, which lets go of the others' memory."""
-        return CrossCache(
-            self.keys[:, :, :positions].clone(), self.values[:, :, :positions].clone()
+        """The first `positions`, in the same memory: the others give way to what comes next."""
+        keys, values = self.keys[:, :, :positions], self.values[:, :, :positions]
+        return CrossCache(keys, values, room=self.room)
+
+    def whole(self) -> Pair:
+        """Keys and values with those beyond; without any, in the same memory."""
+        own = self.keys, self.values
+        if self.beyond is None:
+            return own
+        keys, values = (
+            torch.cat(parts, dim=2) for parts in zip(own, self.beyond.whole(), strict=True)
         )
+        return keys, values
 
 
 class TextCache:

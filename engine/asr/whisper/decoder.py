@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from headstart.engine.asr.whisper import torch_layers
-from headstart.engine.asr.whisper.caches import CrossCache, Text, TextCache
+from headstart.engine.asr.whisper.caches import CrossCache, Pair, Text, TextCache, grown
 from headstart.engine.asr.whisper.encoder import split_heads
 from headstart.engine.asr.whisper.modules import DecoderLayer
 from headstart.engine.asr.whisper.settings import WhisperSettings
@@ -50,23 +50,31 @@ class WhisperDecoder(nn.Module):
         heads, counts = self.settings.heads, [len(audio) for audio in audios]
         rows = torch.cat(list(audios))
         starts = [0 if old is None else old.positions for old in known]
-        caches = [self._room(at + n) for at, n in zip(starts, counts, strict=True)]
-        for cache, old, at in zip(caches, known, starts, strict=True):
-            if old is not None:
-                cache.keys[:, :, :at] = old.keys
-                cache.values[:, :, :at] = old.values
+        ends = [at + n for at, n in zip(starts, counts, strict=True)]
+        rooms = [self._room(old, end) for old, end in zip(known, ends, strict=True)]
         for i, layer in enumerate(self.stack):
             parts = torch.split(torch_layers.product(layer.cross_attention.kv, rows), counts)
-            for part, cache, at in zip(parts, caches, starts, strict=True):
+            for part, (keys, values), at, end in zip(parts, rooms, starts, ends, strict=True):
                 k, v = (split_heads(half, heads) for half in part.chunk(2, dim=-1))
-                cache.keys[i, :, at:] = k
-                cache.values[i, :, at:] = v
-        return caches
+                keys[i, :, at:end] = k
+                values[i, :, at:end] = v
+        return [
+            CrossCache(room[0][:, :, :end], room[1][:, :, :end], room=room)
+            for room, end in zip(rooms, ends, strict=True)
+        ]
 
-    def _room(self, positions: int) -> CrossCache:
+    def _room(self, known: CrossCache | None, positions: int) -> Pair:
+        """Memory for so many positions of a sound, the first of which are `known`."""
+        if known is not None:
+            return grown((known.keys, known.values), known.room, positions)
         settings = self.settings
-        shape = (settings.decoder_layers, settings.heads, positions, settings.head_width)
-        return CrossCache(torch.empty(shape), torch.empty(shape))
+        return self._memory(
+            (settings.decoder_layers, settings.heads, positions, settings.head_width)
+        )
+
+    def _memory(self, shape: tuple[int, ...]) -> Pair:
+        """New memory, for keys and for values of that shape."""
+        return torch.empty(shape), torch.empty(shape)
 
     def forward(
         self,
@@ -127,6 +135,8 @@ class WhisperDecoder(nn.Module):
                 keep=len(text.tokens),
                 heard_k=text.sound.keys,
                 heard_v=text.sound.values,
+                beyond_k=None if text.sound.beyond is None else text.sound.beyond.keys,
+                beyond_v=None if text.sound.beyond is None else text.sound.beyond.values,
             )
             for text in texts
         ]

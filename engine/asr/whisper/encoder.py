@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from headstart.engine.asr.whisper import torch_layers
 from headstart.engine.asr.whisper.caches import EncodedSound, Frozen
 from headstart.engine.asr.whisper.modules import EncoderLayer
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.kernels import conv1d
 from headstart.kernels import whisper_layers as kernel
@@ -24,6 +25,9 @@ from headstart.kernels.layer_norm import layer_norm
 from headstart.kernels.whisper_layers import WhisperLayers
 
 POSITIONS_PER_SECOND = 50
+
+MANY_POSITIONS = 256
+"""From so many on, each layer is a piece of work of its own. A chunk brings fewer."""
 
 
 class WhisperEncoder(nn.Module):
@@ -56,8 +60,17 @@ class WhisperEncoder(nn.Module):
 
         Rows of all sounds go through the layers together. Raises ValueError beyond 30 s.
         """
+        return drain(self.encode_in_pieces(sounds))
+
+    def encode_in_pieces(
+        self, sounds: Sequence[EncodedSound]
+    ) -> Pieces[list[tuple[Tensor, Frozen]]]:
+        """`encode`, in one piece where there are few positions, else layer by layer."""
         rows = self._fronts(sounds)
-        x, kept = self._run(rows, sounds) if self.packed is None else self._run_packed(rows, sounds)
+        if self.packed is None:
+            x, kept = self._run(rows, sounds)
+        else:
+            x, kept = yield from self._run_packed(rows, sounds)
         outs = torch.split(self._normed(x), [len(part) for part in rows])
         return list(zip(outs, kept, strict=True))
 
@@ -70,21 +83,33 @@ class WhisperEncoder(nn.Module):
 
     def _run_packed(
         self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
-    ) -> tuple[Tensor, list[Frozen]]:
+    ) -> Pieces[tuple[Tensor, list[Frozen]]]:
         assert self.packed is not None
         rooms = [sound.room(self._shape) for sound in sounds]
         batch = [
             kernel.Sequence(
                 rows=len(x),
-                k=room.keys,
-                v=room.values,
-                before=sound.known,
+                k=keys,
+                v=values,
+                before=sound.frozen.positions,
                 keep=sound.keep - sound.frozen.positions,
+                far_k=None if sound.beyond is None else sound.beyond.keys,
+                far_v=None if sound.beyond is None else sound.beyond.values,
             )
-            for x, sound, room in zip(rows, sounds, rooms, strict=True)
+            for x, sound, (keys, values) in zip(rows, sounds, rooms, strict=True)
         ]
-        x = self.packed(torch.cat(list(rows)), batch)[0]
-        return x, [sound.kept(room) for sound, room in zip(sounds, rooms, strict=True)]
+        x = torch.cat(list(rows))
+        if len(x) < MANY_POSITIONS:
+            x = self.packed(x, batch)[0]
+        else:
+            for layer in range(len(self.stack)):
+                yield
+                x = self.packed(x, batch, only=layer)[0]
+        kept = [
+            Frozen(sound.keep, room[0][:, :, : sound.keep], room[1][:, :, : sound.keep], room)
+            for sound, room in zip(sounds, rooms, strict=True)
+        ]
+        return x, kept
 
     @property
     def _shape(self) -> tuple[int, int, int]:

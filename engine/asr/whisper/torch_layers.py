@@ -130,10 +130,8 @@ class HeardTogether:
     @classmethod
     def of(cls, sounds: Sequence[CrossCache]) -> HeardTogether:
         counts, device = [sound.positions for sound in sounds], sounds[0].keys.device
-        keys, values = (
-            filled_up([getattr(sound, which) for sound in sounds], dim=2)
-            for which in ("keys", "values")
-        )
+        wholes = [sound.whole() for sound in sounds]
+        keys, values = (filled_up(parts, dim=2) for parts in zip(*wholes, strict=True))
         mask = None if len(set(counts)) == 1 else onto(_within(counts)[:, None, None], device)
         return cls(keys, values, mask)
 

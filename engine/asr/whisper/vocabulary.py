@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headstart.kernels.picked_softmax import picked_log_softmax, picked_softmax
+from headstart.kernels.picked_softmax import best_log_softmax, picked_softmax
 from headstart.kernels.qlinear import QWeight, qlinear, rows
 
 
@@ -35,12 +35,7 @@ class Vocabulary:
     ) -> tuple[list[int], list[float]]:
         """The token of each row [n, D] with the largest logit, to which row `which` [n] of the
         table `added` was added, and the logarithm of its probability then."""
-        logits = self.logits(hidden)
-        for row, number in zip(logits, which, strict=True):
-            row += added[number]
-        tokens = logits.argmax(dim=-1)
-        scores: list[float] = picked_log_softmax(logits, tokens).tolist()
-        return tokens.tolist(), scores
+        return best_log_softmax(self.logits(hidden), added, which)
 
     def probability(self, hidden: Tensor, token: int) -> list[float]:
         """Of `token`, by each row [n, D]."""

@@ -13,6 +13,7 @@ from headstart.engine.asr import persist
 from headstart.engine.asr.decoding import Decoded, Ending, Job, Memory, Task
 from headstart.engine.asr.mel import FRAMES_PER_SECOND
 from headstart.engine.asr.whisper.caches import CrossCache, TextCache
+from headstart.engine.asr.whisper.pieces import Pieces, drain
 from headstart.engine.asr.whisper.settings import WhisperSettings
 
 SETTINGS = WhisperSettings(
@@ -43,8 +44,9 @@ class Scripted:
     again: Decoded
     asked: list[Task] = field(default_factory=list)
 
-    def decode_many(self, jobs: Sequence[Job]) -> list[Decoded]:
+    def decode_in_pieces(self, jobs: Sequence[Job]) -> Pieces[list[Decoded]]:
         self.asked += [job.task for job in jobs]
+        yield
         return [self.first if job.task.end_first else self.again for job in jobs]
 
 
@@ -61,7 +63,7 @@ def test_speech_behind_the_last_word_is_asked_for() -> None:
     """With seconds of speech behind the last word the decoder is asked again, behind all it said,
     and what it is sure of is added."""
     decoder = Scripted(END_AT_ONCE, MORE)
-    decoded = persist.decode(decoder, [JOB], [GOES_ON])[0]
+    decoded = drain(persist.decode_in_pieces(decoder, [JOB], [GOES_ON]))[0]
     assert decoded.tokens == (4, 5)
     assert decoded.places_s == MORE.places_s
     assert decoded.ending is Ending.END
@@ -74,7 +76,7 @@ def test_words_said_before_the_early_end_are_kept() -> None:
     """What was decoded before the end is forced the second time and stands in the result."""
     first = Decoded((7,), (-0.5,), (0.4, 0.9, 1.1), -1.0, 0.25, Ending.END, 2)
     decoder = Scripted(first, MORE)
-    decoded = persist.decode(decoder, [JOB], [GOES_ON])[0]
+    decoded = drain(persist.decode_in_pieces(decoder, [JOB], [GOES_ON]))[0]
     assert decoded.tokens == (7, 4, 5)
     assert decoded.logprobs == (-0.5, -0.1, -0.3)
     assert decoded.no_speech == 0.25
@@ -92,7 +94,8 @@ def test_words_said_before_the_early_end_are_kept() -> None:
 )
 def test_what_it_is_not_sure_of_does_not_count(again: Decoded) -> None:
     """Guesses on being pressed are dropped: the end it was."""
-    assert persist.decode(Scripted(END_AT_ONCE, again), [JOB], [GOES_ON]) == [END_AT_ONCE]
+    decoder = Scripted(END_AT_ONCE, again)
+    assert drain(persist.decode_in_pieces(decoder, [JOB], [GOES_ON])) == [END_AT_ONCE]
 
 
 @pytest.mark.parametrize(
@@ -112,5 +115,5 @@ def test_an_end_is_an_end_elsewhere(frames: Tensor, first: Decoded) -> None:
     """Silence or one short noise behind the last word, a sound without contrast, words up to the
     end, a model that does not say where it listens: nothing is asked twice."""
     decoder = Scripted(first, MORE)
-    assert persist.decode(decoder, [JOB], [frames]) == [first]
+    assert drain(persist.decode_in_pieces(decoder, [JOB], [frames])) == [first]
     assert len(decoder.asked) == 1

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jiwer
 import numpy as np
@@ -20,6 +21,7 @@ from headstart.engine.asr.hypothesis import Agreement, Hypothesis, Word, text_of
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized
 from headstart.engine.asr.pauses import PauseFinder, PauseSettings
 from headstart.engine.asr.recognizer import RecognizerSettings, WhisperRecognizer
+from headstart.engine.asr.whisper.pieces import Pieces
 from headstart.engine.errors import BadSettings, BadWeights
 
 Sound = npt.NDArray[np.float32]
@@ -481,3 +483,44 @@ def test_a_directory_that_is_no_whisper(tmp_path: Path) -> None:
     """Loading from elsewhere says what is missing."""
     with pytest.raises(BadWeights, match=r"expected config\.json, got no such file"):
         WhisperRecognizer.load(tmp_path)
+
+
+def test_between_the_pieces_of_a_pass_others_are_heard(
+    recognizer: WhisperRecognizer, clip: Callable[[str], Sound]
+) -> None:
+    """A part of a long turn, a chunk and a final pass, all left at every place where they can be:
+    the bits of each are those it has alone."""
+    spoken, short = clip("monologue.ogg")[: 10 * 16_000], clip("capital.wav")
+    long = np.concatenate((spoken[:104_000], np.zeros(9_600, np.float32), spoken[104_000:]))
+    last = len(long) // 8_000 * 8_000
+    alone, other = recognizer.open(), recognizer.open()
+    whole = [recognizer.recognize(alone, long[at : at + 8_000]) for at in range(0, last, 8_000)]
+    whole += [recognizer.finish(alone, long[last:])]
+    said = [recognizer.recognize(other, short), recognizer.finish(other)]
+
+    mixed, counts = recognizer.open(), []
+    for at in range(0, last + 1, 8_000):
+        chunk, between = long[at : at + 8_000], recognizer.open()
+        pieces: Pieces[Any] = (
+            recognizer.recognize_in_pieces([mixed], [chunk])
+            if at < last
+            else recognizer.finish_in_pieces(mixed, chunk)
+        )
+        counts.append(0)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as ended:
+                result = ended.value
+                break
+            counts[-1] += 1
+            if counts[-1] == 3:
+                got = [recognizer.recognize(between, short), recognizer.finish(between)]
+                assert [(w.text, w.likely) for w in got] == [(w.text, w.likely) for w in said]
+        heard = result[0] if at < last else result
+        wanted = whole[at // 8_000]
+        assert (heard.committed, heard.tentative) == (wanted.committed, wanted.tentative)
+        assert heard.likely == wanted.likely
+    assert mixed.recording.start.sample > 0  # a part was heard
+    layers = recognizer._encoder.settings.encoder_layers
+    assert max(counts[:-1]) > 3 + layers

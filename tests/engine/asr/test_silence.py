@@ -12,7 +12,7 @@ import torch
 
 from headstart.engine.asr.mel import LogMel
 from headstart.engine.asr.silence import VOWELS_S, FarSilence, vowels
-from headstart.engine.asr.whisper.caches import EncodedSound
+from headstart.engine.asr.whisper.caches import ROOM_STEP, EncodedSound
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
 from headstart.engine.asr.whisper.decoder import WhisperDecoder
 from headstart.engine.asr.whisper.encoder import WhisperEncoder
@@ -138,6 +138,7 @@ def test_a_growing_sound_has_the_silence_too(
     assert not torch.allclose(alone[60:], rows[60:], atol=2e-3, rtol=1e-3)
     assert (frozen.positions, kept.positions) == (60, 90)
     assert torch.equal(kept.keys[:, :, :60], frozen.keys)
-    assert kept.keys.untyped_storage().nbytes() == kept.keys.numel() * 4
+    room_bytes = kept.keys.numel() // kept.positions * 4 * ROOM_STEP
+    assert kept.keys.untyped_storage().nbytes() <= room_bytes
     assert beyond.positions == -(-(1500 - len(rows)) // 4)
     assert heard.positions == len(rows) + beyond.positions

@@ -384,7 +384,7 @@ def test_a_pass_is_on_a_stream_of_its_own(tiny: Path, monkeypatch: pytest.Monkey
     ours = placed(exact, whisper_place(CPU, torch.float32))
     seen: set[tuple[str, ...]] = set()
     for owner, name in (
-        (ours.encoder, "encode"),
+        (ours.encoder, "_fronts"),
         (ours.decoder, "listen_many"),
         (ours.decoder, "read"),
         (ours.decoder.vocabulary, "best"),

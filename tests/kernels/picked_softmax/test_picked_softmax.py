@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headstart.kernels.native import KernelInputError
-from headstart.kernels.picked_softmax import picked_log_softmax, picked_softmax
+from headstart.kernels.picked_softmax import best_log_softmax, picked_log_softmax, picked_softmax
 from tests.kernels.compiled import LEVELS
 from tests.numerics import assert_as_near
 
@@ -57,3 +57,46 @@ def test_ids_out_of_range_are_refused(ids: list[int]) -> None:
         picked_softmax(torch.randn(2, 5), torch.tensor(ids))
     with pytest.raises(KernelInputError, match="ids"):
         picked_softmax(torch.randn(2, 5), torch.tensor([1]))
+
+
+@pytest.mark.parametrize("size", [1, 7, 17, 512, 1_029, 51_864])
+def test_the_best_is_that_of_the_masked_row(size: int) -> None:
+    """The entry that an argmax of the sum finds, and the bits of `picked_log_softmax` there, on
+    every level; masks that differ from row to row."""
+    logits = torch.randn(5, size) * 6
+    masks = torch.zeros(3, size)
+    if size > 3:
+        masks[1, ::3] = -torch.inf
+        masks[2, logits[2].argmax()] = masks[2, logits[4].argmax()] = -torch.inf
+    which = [0, 1, 2, 1, 2]
+    masked = logits + masks[which]
+    want = masked.argmax(dim=-1)
+    scores = picked_log_softmax(masked, want, backend="native")
+    for name in LEVELS:
+        assert best_log_softmax(logits, masks, which, backend=name) == (
+            want.tolist(),
+            scores.tolist(),
+        )
+    ids, near = best_log_softmax(logits, masks, which, backend="reference")
+    assert ids == want.tolist()
+    torch.testing.assert_close(torch.tensor(near), scores)
+
+
+def test_of_equal_entries_the_first_is_the_best() -> None:
+    """Within a vector, in different ones, and where one block ends."""
+    for first, second in ((3, 4), (5, 900), (511, 512), (0, 1_499)):
+        logits = torch.full((1, 1_500), -2.0)
+        logits[0, [first, second]] = 7.0
+        for name in (*LEVELS, "reference"):
+            assert best_log_softmax(logits, torch.zeros(1, 1_500), [0], backend=name)[0] == [first]
+
+
+def test_masks_that_do_not_fit_are_refused() -> None:
+    """One a row, of the row's length, among those that are there."""
+    logits, masks = torch.randn(2, 5), torch.zeros(2, 5)
+    with pytest.raises(IndexError, match="of 2"):
+        best_log_softmax(logits, masks, [0, 2])
+    with pytest.raises(KernelInputError, match="one mask a row"):
+        best_log_softmax(logits, masks, [0])
+    with pytest.raises(KernelInputError, match="masks"):
+        best_log_softmax(logits, masks[:, :4], [0, 1])

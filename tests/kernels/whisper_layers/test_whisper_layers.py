@@ -48,7 +48,8 @@ def test_equals_the_operations_one_by_one(backend: str, made: object) -> None:
     x, mine, theirs = batch_of(sequences), copies(sequences), copies(sequences)
     watched = [(0, 1), (1, 0)] if model.causal else []
     got, seen = model(x, mine, watched, backend=backend)
-    want, wanted = whisper_layers(model, x, theirs, watched, backend)
+    every = (0, len(model.layers))
+    want, wanted = whisper_layers(model, x, theirs, watched, every, backend)
     assert (got - want).norm() < 2e-3 * want.norm()
     for a, b in zip(mine, theirs, strict=True):
         assert (a.k - b.k).norm() <= 2e-3 * b.k.norm()
@@ -95,6 +96,77 @@ def test_rows_one_by_one_are_rows_at_once() -> None:
     torch.testing.assert_close(torch.cat(got), want, atol=2e-3, rtol=0)
 
 
+@pytest.mark.parametrize("made", [encoder, decoder])
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_layer_by_layer_is_all_at_once(backend: str, made: object) -> None:
+    """Bit for bit, what is kept included."""
+    assert callable(made)
+    model, sequences = made()
+    x, whole, single = batch_of(sequences), copies(sequences), copies(sequences)
+    want = model(x, whole, backend=backend)[0]
+    for layer in range(len(model.layers)):
+        x = model(x, single, only=layer, backend=backend)[0]
+    assert torch.equal(x, want)
+    for one, other in zip(whole, single, strict=True):
+        assert torch.equal(one.k.nan_to_num(), other.k.nan_to_num())
+        assert torch.equal(one.v.nan_to_num(), other.v.nan_to_num())
+
+
+@pytest.mark.parametrize("backend", LEVELS)
+def test_keys_in_two_parts_are_keys_in_one(backend: str) -> None:
+    """Of an encoder, those that lie beyond first; of a decoder's sound, what follows on it: bit for
+    bit, whatever their strides and numbers, the attention that was asked for included."""
+    model = stack(causal=False, cross=False)
+    for far, before, rows in ((13, 11, 19), (0, 4, 9), (8, 0, 3), (16, 16, 33)):
+        one = sequence(model, rows, before=far + before)
+        k, v = (
+            torch.cat((part[:, :, far:], torch.full_like(part[:, :, :2], torch.nan)), dim=2)
+            for part in (one.k, one.v)
+        )
+        wide = one.k.repeat_interleave(3, dim=2)  # every third position of it
+        parts = Sequence(
+            rows, k, v, before, 2, far_k=wide[:, :, : 3 * far : 3], far_v=one.v[:, :, :far]
+        )
+        x = torch.randn(rows, 128)
+        got, want = (model(x, [s], backend=backend)[0] for s in (parts, one))
+        assert torch.equal(got, want)
+    model = stack(causal=True, cross=True)
+    for heard, beyond, rows in ((21, 9, 3), (8, 8, 1), (5, 40, 9), (64, 1, 8)):
+        whole = sequence(model, rows, heard=heard + beyond)
+        assert whole.heard_k is not None
+        assert whole.heard_v is not None
+        cut = replace(
+            whole,
+            heard_k=whole.heard_k[:, :, :heard],
+            heard_v=whole.heard_v[:, :, :heard],
+            beyond_k=whole.heard_k[:, :, heard:],
+            beyond_v=whole.heard_v[:, :, heard:],
+        )
+        x = torch.randn(rows, 128)
+        watched = [(1, 1), (0, 0)]
+        got, (saw,) = model(x, copies([cut]), watched, backend=backend)
+        want, (seen,) = model(x, copies([whole]), watched, backend=backend)
+        assert torch.equal(got, want)
+        assert torch.equal(saw, seen)
+        torch.testing.assert_close(saw.sum(dim=-1), torch.ones(2, rows))
+
+
+@pytest.mark.parametrize("rows", range(2, 10))
+def test_rows_that_share_the_sound_have_the_bits_of_each(rows: int) -> None:
+    """However many of a decoder's rows are scored side by side: the first row of a text is what it
+    is alone, and every level says the same."""
+    model = stack(causal=True, cross=True)
+    x, s = torch.randn(rows, 128), sequence(model, rows, heard=37)
+    everything = [model(x, copies([s]), [(0, 0)], backend=name) for name in LEVELS]
+    for got, (seen,) in everything[1:]:
+        assert torch.equal(got, everything[0][0])
+        assert torch.equal(seen, everything[0][1][0])
+    texts = [replace(s, rows=1) for _ in range(rows)]
+    alone, saw = model(x, copies(texts), [(0, 0)], backend="native")
+    assert torch.equal(alone[0], everything[0][0][0])
+    assert torch.equal(saw[0][0, 0], everything[0][1][0][0, 0])
+
+
 def test_threads_do_not_change_a_bit() -> None:
     """One thread and three give the same."""
     model, sequences = decoder()
@@ -118,6 +190,8 @@ def test_what_does_not_fit_is_refused_and_nothing_written() -> None:
         replace(good, rows=good.rows + 1),
         replace(good, keep=good.keep - 1, before=good.before + 2),
         replace(good, heard_k=None),
+        replace(good, beyond_k=good.heard_k),
+        replace(good, far_k=good.k, far_v=good.v[:, :, :1]),
         replace(good, v=good.v[:, :1]),
     ):
         kept = good.k.clone()

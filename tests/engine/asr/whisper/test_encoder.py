@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from headstart.engine.asr.whisper.caches import EncodedSound
+from headstart.engine.asr.whisper.caches import ROOM_STEP, EncodedSound, Frozen
 from headstart.engine.asr.whisper.checkpoint import Checkpoint
+from headstart.engine.asr.whisper.encoder import MANY_POSITIONS
 from tests.numerics import assert_as_near, nudged
 
 
@@ -95,3 +97,53 @@ def test_a_batch_changes_no_bit(packed: Checkpoint) -> None:
             assert torch.equal(rows, alone)
             assert all(map(torch.equal, frozen.keys, kept.keys))
             assert all(map(torch.equal, frozen.values, kept.values))
+
+
+@pytest.mark.weights
+@pytest.mark.usefixtures("our_kernels")
+def test_what_is_frozen_grows_in_place(packed: Checkpoint) -> None:
+    """Positions are frozen behind the others in their memory, as long as there is room; then they
+    move into a larger one, unchanged."""
+    features = torch.randn(80, 700, generator=torch.Generator().manual_seed(5)) * 0.5
+    frozen, addresses = Frozen(), []
+    with torch.inference_mode():
+        for keep in range(10, 300, 10):
+            before = frozen.keys.clone(), frozen.values.clone(), frozen.positions
+            ((_, frozen),) = packed.encoder.encode([EncodedSound(features, frozen, keep)])
+            assert frozen.keys.shape[2] == frozen.values.shape[2] == frozen.positions == keep
+            if before[2]:
+                assert torch.equal(frozen.keys[:, :, : before[2]], before[0])
+                assert torch.equal(frozen.values[:, :, : before[2]], before[1])
+            addresses.append(frozen.keys.data_ptr())
+            assert frozen.room is not None
+            assert frozen.room[0].shape[2] < keep + ROOM_STEP
+    moved = sum(one != other for one, other in itertools.pairwise(addresses))
+    assert moved == 3  # from 10 positions to 128, to 256, to 384
+
+
+@pytest.mark.weights
+@pytest.mark.usefixtures("our_kernels")
+def test_piece_by_piece_is_all_at_once(packed: Checkpoint) -> None:
+    """A long sound is encoded layer by layer, another one between, with the bits of the whole; a
+    short one is one piece."""
+    random = torch.Generator().manual_seed(6)
+    long, short = (
+        EncodedSound(torch.randn(80, 2 * n, generator=random) * 0.5, keep=20)
+        for n in (MANY_POSITIONS, MANY_POSITIONS - 1)
+    )
+    with torch.inference_mode():
+        ((whole, kept),) = packed.encoder.encode([long])
+        pieces, count = packed.encoder.encode_in_pieces([long]), 0
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as ended:
+                ((rows, frozen),) = ended.value
+                break
+            packed.encoder.encode([short])
+            count += 1
+        assert count == packed.settings.encoder_layers
+        assert torch.equal(rows, whole)
+        assert torch.equal(frozen.keys, kept.keys)
+        with pytest.raises(StopIteration):
+            next(packed.encoder.encode_in_pieces([short]))
