@@ -222,30 +222,58 @@ class WhisperRecognizer:
     def _recognize(
         self, utterances: Sequence[OpenRecognition], pcms: Sequence[Pcm]
     ) -> Pieces[list[Recognized]]:
-        sounds = [_checked(pcm) for pcm in pcms]
-        clock = StageClock()
-        step = int(self.settings.step_s * SAMPLE_RATE_HZ)
-        for start in range(0, max(map(len, sounds), default=0), step):
-            grown = []
-            for utterance, sound in zip(utterances, sounds, strict=True):
-                piece = sound[start : start + step]
-                if len(piece):
-                    yield from self._take_in(utterance, piece, clock)
-                    if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
-                        grown.append(utterance)
-            if grown:
-                yield from self._update(grown, clock)
+        sounds, clock = [_checked(pcm) for pcm in pcms], StageClock()
+        yield from self._take_in_all(utterances, sounds, clock)
         return [self._heard(u, u.committed, u.shown.words, clock) for u in utterances]
 
-    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> Pieces[None]:
-        """Add sound of up to `step_s`, to be heard with the next pass."""
+    def _take_in_all(
+        self,
+        utterances: Sequence[OpenRecognition],
+        sounds: Sequence[Pcm],
+        clock: StageClock,
+        *,
+        final_follows: bool = False,
+    ) -> Pieces[None]:
+        """Take `sounds` in, `step_s` after `step_s`, each with a pass over the windows. Before a
+        final pass the last one has none, unless its window is long enough to slide. All sound is
+        taken in, also where a GPU has no room for a pass."""
+        step = int(self.settings.step_s * SAMPLE_RATE_HZ)
+        least, slide_at = (
+            seconds * FRAMES_PER_SECOND
+            for seconds in (self.settings.least_s, self.settings.slide_at_s)
+        )
+        longest, taken = max(map(len, sounds), default=0), [0] * len(sounds)
+        try:
+            for start in range(0, longest, step):
+                grown = []
+                for i, (utterance, sound) in enumerate(zip(utterances, sounds, strict=True)):
+                    piece = sound[start : start + step]
+                    if not len(piece):
+                        continue
+                    taken[i] += len(piece)
+                    ends = self._take_in(utterance, piece, clock)
+                    yield from self._parts(utterance, ends, clock)
+                    frames, is_last = utterance.window_frames, taken[i] == len(sound)
+                    if frames > slide_at if final_follows and is_last else frames >= least:
+                        grown.append(utterance)
+                if grown:
+                    yield from self._update(grown, clock)
+                    if final_follows or start + step < longest:
+                        yield
+        except torch.OutOfMemoryError:
+            for utterance, sound, count in zip(utterances, sounds, taken, strict=True):
+                if count < len(sound):
+                    self._take_in(utterance, sound[count:], clock)
+            raise
+
+    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> list[int]:
+        """Add sound, to be heard with the next pass; the samples at which parts of the utterance
+        turn out to end."""
         _go_on(utterance)
         utterance.recording.push(piece)
         with clock.stage("mel"):
             self._mel.push(utterance.mel, torch.from_numpy(piece))
-        for end in utterance.pauses.push(piece):
-            yield from self._part(utterance, end, clock)
-            yield
+        return utterance.pauses.push(piece)
 
     def finish(
         self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32] | None = None
@@ -268,30 +296,25 @@ class WhisperRecognizer:
     @torch.inference_mode()
     def _finish(self, utterance: OpenRecognition, pcm: Pcm | None) -> Pieces[Recognized]:
         clock = StageClock()
-        if pcm is not None and len(_checked(pcm)):
-            step = int(self.settings.step_s * SAMPLE_RATE_HZ)
-            last = (len(pcm) - 1) // step * step
-            if last:
-                (heard,) = yield from self._recognize([utterance], [pcm[:last]])
-                for stage, spent_ms in heard.stages_ms.items():
-                    clock.spent_ms[stage] += spent_ms
-                yield
-            yield from self._take_in(utterance, pcm[last:], clock)
-            if utterance.window_frames > self.settings.slide_at_s * FRAMES_PER_SECOND:
-                yield from self._update([utterance], clock)
-                yield
+        if pcm is not None:
+            yield from self._take_in_all([utterance], [_checked(pcm)], clock, final_follows=True)
         if utterance.final is None:
             utterance.final = yield from self._recognize_again(utterance, clock)
         return self._heard(utterance, utterance.final, (), clock)
 
-    def _part(self, utterance: OpenRecognition, end: int, clock: StageClock) -> Pieces[None]:
-        """Hear for good what was said before sample `end`; the window begins there."""
-        words = yield from self._recognize_again(utterance, clock, end)
-        utterance.shown = utterance.shown.continuing(utterance.committed, words)
-        utterance.settled, utterance.agreement = words, Agreement()
-        utterance.recording.part(end, len(words))
-        frames = end // HOP_SAMPLES - utterance.mel.dropped
-        self._drop(utterance, min(max(frames, 0), utterance.window_frames))
+    def _parts(
+        self, utterance: OpenRecognition, ends: Sequence[int], clock: StageClock
+    ) -> Pieces[None]:
+        """Hear for good what was said before each of the samples `ends`; the window begins at the
+        last."""
+        for end in ends:
+            words = yield from self._recognize_again(utterance, clock, end)
+            utterance.shown = utterance.shown.continuing(utterance.committed, words)
+            utterance.settled, utterance.agreement = words, Agreement()
+            utterance.recording.part(end, len(words))
+            frames = end // HOP_SAMPLES - utterance.mel.dropped
+            self._drop(utterance, min(max(frames, 0), utterance.window_frames))
+            yield
 
     def _recognize_again(
         self, utterance: OpenRecognition, clock: StageClock, end: int | None = None

@@ -254,7 +254,8 @@ def test_sounds_are_brought_together_once_for_all_passes(
     tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Decodings that end sooner leave the others as they are; new sounds are brought together
-    anew, also where they have the addresses of old ones."""
+    anew, also where they have the addresses of old ones. A single one with the silence behind it
+    is copied once."""
     exact = load_checkpoint(tiny, exact=True)
     ours = placed(exact, whisper_place(CPU, torch.float32))
     decoder = ours.decoder
@@ -277,6 +278,16 @@ def test_sounds_are_brought_together_once_for_all_passes(
                 assert torch.equal(keys, sound.keys)
         del sounds, chosen, sound, keys, heard
     assert made == [3, 3, 3]
+    silence = FarSilence(ours.encoder, decoder)
+    with_silence = silence.behind(decoder.listen(rows[0]))
+    made.clear()
+    for _ in range(2):
+        heard = decoder._heard([with_silence])
+        keys, values = with_silence.whole()
+        assert torch.equal(heard.keys[0], keys)
+        assert torch.equal(heard.values[0], values)
+        assert keys.shape[2] == with_silence.positions > 9
+    assert made == [1]
 
 
 @pytest.fixture
@@ -341,28 +352,40 @@ def test_a_batch_without_room_is_halved(monkeypatch: pytest.MonkeyPatch) -> None
         in_parts(work, [1, 6])
 
 
-def test_a_full_gpu_is_an_error_of_the_session(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no fault: the sound is kept, and heard with the next chunk."""
+@pytest.mark.parametrize("at", ["_fronts", "listen_many", "read", "best"])
+def test_a_full_gpu_is_an_error_of_the_session(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """And no fault, in whichever piece of a pass it is: the sound of all steps and of all
+    utterances is kept, and heard with the next chunk or by the final pass."""
     exact = load_checkpoint(tiny, exact=True)
     ours = placed(exact, whisper_place(CPU, torch.float32))
     recognizer = WhisperRecognizer.over(ours, tiny)
-    noise = np.random.default_rng(0).normal(0, 0.1, 2 * CHUNK_SAMPLES).astype(np.float32)
-    utterance, twin = recognizer.open(), recognizer.open()
+    step = int(recognizer.settings.step_s * 16_000)
+    noise = np.random.default_rng(0).normal(0, 0.1, 4 * step).astype(np.float32)
+    utterances, twin = [recognizer.open() for _ in range(2)], recognizer.open()
     recognizer.recognize(twin, noise)
-    read, full = ours.decoder.read, True
+    wanted = recognizer.finish(twin).committed
+    owners = (ours.encoder, ours.decoder, ours.decoder.vocabulary)
+    owner = next(each for each in owners if hasattr(each, at))
+    method, full = getattr(owner, at), True
 
-    def reading(texts: Sequence[Text]) -> list[Tensor]:
+    def limited(*arguments: Any) -> Any:
         if full:
             raise torch.OutOfMemoryError
-        return read(texts)
+        return method(*arguments)
 
-    monkeypatch.setattr(ours.decoder, "read", reading)
+    monkeypatch.setattr(owner, at, limited)
     with pytest.raises(DeviceFull, match="ears_device cpu"):
-        recognizer.recognize(utterance, noise[:CHUNK_SAMPLES])
+        recognizer.recognize_batch(utterances, [noise[: 2 * step], noise[: step + 1]])
+    with pytest.raises(DeviceFull, match="ears_device cpu"):
+        recognizer.finish(utterances[1], noise[step + 1 :])
     full = False
-    recognizer.recognize(utterance, noise[CHUNK_SAMPLES:])
-    assert utterance.window_frames == twin.window_frames
-    assert recognizer.finish(utterance).committed == recognizer.finish(twin).committed
+    recognizer.recognize(utterances[0], noise[2 * step :])
+    for utterance in utterances:
+        assert np.array_equal(utterance.recording.whole(None), noise)
+        assert utterance.window_frames == twin.window_frames
+        assert recognizer.finish(utterance).committed == wanted
 
 
 def test_a_pass_is_on_a_stream_of_its_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
