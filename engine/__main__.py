@@ -153,7 +153,6 @@ def _config(arguments: argparse.Namespace) -> EngineConfig:
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
-        hearing_interval_s=arguments.hearing_interval_s,
         recognition=arguments.recognition,
         token_budget=arguments.token_budget,
         step_target_ms=arguments.step_target_ms,
@@ -345,9 +344,6 @@ def _add_hearing(group: argparse._ArgumentGroup) -> None:
     _add_choice(group, "--transcribe", "whether a Whisper transcribes beside a model directory")
     together = "sessions whose audio shares one recogniser pass"
     group.add_argument("--heard-together", type=int, default=0, help=together)
-    interval = "sound of a session that is heard in one pass at most, s, when not everybody can be "
-    interval += "heard every chunk; 0: one chunk, always"
-    group.add_argument("--hearing-interval-s", type=float, default=2.0, help=interval)
     device = "what recognises speech: auto (the GPU that decodes, if one does), or as --device"
     group.add_argument("--ears-device", default="auto", help=device)
     where = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "

@@ -16,7 +16,6 @@ from headstart.engine.errors import BadSettings
 MIB = 1 << 20
 LONGEST_CHUNK_MS = 2000
 HEARD_TOGETHER_ON_GPU = 8
-LONGEST_INTERVAL_S = 2.0  # the recogniser takes so much sound in one step
 MIN_TEXT_KEPT = 0.3
 KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
 MOST_POOLED_FRAMES = 16
@@ -46,7 +45,6 @@ _AT_LEAST_0 = (
 )
 _RANGES: Mapping[str, tuple[float, float]] = {
     "chunk_ms": (20, LONGEST_CHUNK_MS),
-    "hearing_interval_s": (0, LONGEST_INTERVAL_S),
     "prefix_cache_share": (0, 1),
     "kv_text_kept": (MIN_TEXT_KEPT, 1),
     "frame_tokens": (MIN_FRAME_TOKENS, MAX_FRAME_TOKENS),
@@ -100,8 +98,6 @@ class EngineConfig:
             sum of its parts' times and all wait for its end, so one at a time is fastest for all
             (docs/performance.md); a GPU gains from more. 0: 1 on a CPU, `HEARD_TOGETHER_ON_GPU` on
             a GPU.
-        hearing_interval_s: how much sound of a session is heard in one pass at most when not
-            everybody can be heard every chunk (docs/performance.md); 0: one chunk, always.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
             so that it and the decoder share the cores, "within" them, one after the other, or
             "auto": beside if a GPU decodes or recognises, which leaves the cores to the other.
@@ -181,7 +177,6 @@ class EngineConfig:
     encoder_keys: Path | None = None
     encoder_limit_s: float = 60.0
     heard_together: int = 0
-    hearing_interval_s: float = 2.0
     recognition: str = "auto"
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25

@@ -15,8 +15,7 @@ kinds of sessions wait in two queues: those whose next command needs a picture e
 encoder's, by its own budget; all others here. Neither holds up the other.
 
 Under overload, in this order: answers and final passes go first; a session's late chunks are
-recognised together (`engine.session.command_queue`); sessions are heard less often
-(`engine.scheduling.hearing_interval`); tentative words are not prefilled
+recognised together (`engine.session.command_queue`); tentative words are not prefilled
 (`headstart.engine.session.utterance`). For lack of memory, see
 `headstart.engine.scheduling.admission`.
 
@@ -26,7 +25,7 @@ No sockets and no clock: commands come in by `receive`, events go out by `emit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from headstart.engine import api
@@ -37,12 +36,10 @@ from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
-from headstart.engine.scheduling.hearing_interval import HearingInterval, Sound
 from headstart.engine.scheduling.step_log import StepLog, StepWork
-from headstart.engine.session.command_queue import Waiting, length_ns
+from headstart.engine.session.command_queue import Waiting
 from headstart.engine.session.recognition import RecognitionPasses, Worker
 from headstart.engine.session.session import Emit, NewStream, Session
-from headstart.engine.session.utterance import AudioBatch
 
 # The only commands that take more than a millisecond: at most one of them per step.
 _SPEECH_ENDS = (api.Hush, api.EndSpeech, api.ContinueSpeech)
@@ -89,8 +86,7 @@ class Backend(Protocol):
 @dataclass(frozen=True, slots=True)
 class EngineParts:
     """The parts of an engine. `clock` is `time.monotonic_ns`; for `heard_together` see
-    `headstart.engine.config`; `recognition_worker`: None runs recognition within the steps;
-    `interval`: how often sessions are heard."""
+    `headstart.engine.config`; `recognition_worker`: None runs recognition within the steps."""
 
     services: ModelServices
     pool: BlockPool
@@ -100,7 +96,6 @@ class EngineParts:
     clock: Callable[[], int]
     heard_together: int = 1
     recognition_worker: Worker | None = None
-    interval: HearingInterval = field(default_factory=HearingInterval)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +133,7 @@ class Engine:
             lambda session: self.sessions.get(session.name) is session,
             self._restore,
             self._carry_out,
-            self._heard,
         )
-        self._sound_waits = False  # for a longer interval (`EngineParts.interval`)
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -240,7 +233,6 @@ class Engine:
             session.drop_speculation()
             self._gone = self._gone.plus(session)
             session.close()
-            self.parts.interval.forget(name)
             if self.parts.services.encoding is not None:
                 self.parts.services.encoding.forget(name)
             self._admission.remove(name)
@@ -273,7 +265,6 @@ class Engine:
         """Run one step. False if there was nothing to do."""
         began_ns = self.parts.clock()
         self._served.clear()
-        chunks_ns = self._passes.chunks_ns
         if self.parts.services.encoding is not None:
             self.parts.services.encoding.collect()
         worked = self._passes.collect()
@@ -285,11 +276,11 @@ class Engine:
             session.settle_traces()
         self.relieve_pressure()
         if worked or work is not None:
-            self._log_step(work or StepWork(), began_ns, self._passes.chunks_ns - chunks_ns)
+            self._log_step(work or StepWork(), began_ns)
         return worked or work is not None
 
-    def _log_step(self, work: StepWork, began_ns: int, chunks_ns: int) -> None:
-        """What it took, `chunks_ns` of that for passes over chunks; for whom, and who waits."""
+    def _log_step(self, work: StepWork, began_ns: int) -> None:
+        """What it took, for whom, and who still waits."""
         streams = work.streams
         served = {s.name for s in self.sessions.values() if not streams.isdisjoint(s.streams())}
         served |= self._served
@@ -298,11 +289,8 @@ class Engine:
             for s in self.sessions.values()
             if s.name not in served and not (s.at_rest and not self._passes.is_of(s))
         ]
-        now_ns = self.parts.clock()
-        if not self._passes.is_beside:
-            self.parts.interval.worked(now_ns - began_ns - chunks_ns, now_ns)
         self.steps.add(
-            now_ns - began_ns,
+            self.parts.clock() - began_ns,
             sessions=len(served),
             queue=len(waiting),
             prefill_tokens=work.prefill_tokens,
@@ -332,13 +320,6 @@ class Engine:
     def is_recognising(self) -> bool:
         """Whether a pass of the recogniser is under way beside the steps."""
         return self._passes.is_under_way
-
-    @property
-    def soon(self) -> bool:
-        """Whether something waits for a time, and `step` is to be called again soon."""
-        if self.parts.interval.level == 1:
-            return False
-        return self._sound_waits or any(session.traces for session in self.sessions.values())
 
     @property
     def is_encoding(self) -> bool:
@@ -423,35 +404,15 @@ class Engine:
         self._try_refused_again()
         ready = (s for s in self.sessions.values() if s.commands and not s.commands.is_blocked)
         open_to = (session for session in ready if self._passes.admits(session))
-        able = [session for session in open_to if not session.waits_for_reading()]
-        now = able if self.parts.interval.level == 1 else [s for s in able if not self._waits(s)]
-        self._sound_waits = len(now) < len(able)
-        return now
-
-    def _waits(self, session: Session) -> bool:
-        """Whether a session is to be heard later, when more of its sound is there."""
-        sound = _sound(session.commands.lone_audio)
-        return self.parts.interval.waits(session.name, sound, self.parts.clock())
-
-    def _due_ns(self, session: Session) -> int:
-        """When the session's next command is due: sound that is heard at longer intervals, later.
-        So what ends a turn goes before it as ever."""
-        sound = session.commands.lone_audio if self.parts.interval.level > 1 else ()
-        allowance_ns = self.parts.interval.allowance_ns(session.name, _sound(sound))
-        return session.commands.due_ns + allowance_ns
-
-    def _heard(self, session: Session, batch: AudioBatch, took_ns: int) -> None:
-        """A pass over chunks of a session has ended."""
-        sound = _sound(batch.chunks)
-        self.parts.interval.heard(session.name, sound, took_ns, self.parts.clock())
+        return [session for session in open_to if not session.waits_for_reading()]
 
     def _carry_out_commands(self) -> bool:
         """Carry out commands and go on with passes by deadline, up to and including the first that
         is heavy."""
         worked = False
         while True:
-            waiting = sorted(self._ready(), key=self._due_ns)
-            heard = self._passes.go_on(self._due_ns(waiting[0]) if waiting else None)
+            waiting = sorted(self._ready(), key=lambda session: session.commands.due_ns)
+            heard = self._passes.go_on(waiting[0].commands.due_ns if waiting else None)
             if heard:
                 self._served.update(session.name for session in heard)
                 return True
@@ -478,7 +439,7 @@ class Engine:
             sounding = (s for s in waiting if s.commands.next_is_audio)
             heard = [s for s in sounding if not s.needs_final_pass][:together]
             self._served.update(session.name for session in heard)
-            self._passes.begin_sound(heard, together=self.parts.interval.level > 1)
+            self._passes.begin_sound(heard)
         else:
             return False
         return True
@@ -488,8 +449,6 @@ class Engine:
     ) -> None:
         """Carry out a command, or report that its final pass failed with `error`."""
         self._served.add(session.name)
-        if isinstance(command, api.BeginSpeech):
-            self.parts.interval.forget(session.name)
         self._restore(session)
         try:
             if error is not None:
@@ -522,10 +481,6 @@ class Engine:
             for session in self.sessions.values()
             for answer in session.answers()
         )
-
-
-def _sound(chunks: Sequence[api.Audio]) -> list[Sound]:
-    return [Sound(chunk.received_ns, length_ns(chunk)) for chunk in chunks]
 
 
 def _pictures(command: api.Command) -> list[api.Image]:

@@ -9,8 +9,7 @@ Keys: chunk_ms_p50/p95/p99 (from a chunk's last sample received until its words 
 cache), chunk_ms_budget (a chunk's own length), deadlines_missed (chunks over it) of chunks,
 ttft_ms_p50/p95 (last speech sample received to first token sent, with the endpointing wait), turns,
 answered, late_s_max (the longest delay of any session), words_lag_ms_p50/p95 (age of the newest
-audio that an arriving hypothesis covers), hearing_interval_ms_p50/p95 (sound heard in one pass with
-a chunk, its own included), stages_ms (means by stage of a chunk),
+audio that an arriving hypothesis covers), stages_ms (means by stage of a chunk),
 engine_cpu, gateway_cpu, clients_cpu (cores in use), sessions, seconds, warm_up_s, model.
 """
 
@@ -96,7 +95,6 @@ async def _pass(seconds: float, tasks: list[asyncio.Task[None]]) -> None:
 
 def _numbers(tally: Tally) -> dict[str, Any]:
     latencies = [chunk["latency_ms"] for chunk in tally.chunks]
-    intervals = [chunk["interval_ms"] for chunk in tally.chunks]
     missed = [chunk for chunk in tally.chunks if chunk["latency_ms"] > chunk["due_ms"]]
     stages = sorted({stage for chunk in tally.chunks for stage in chunk["stages_ms"]})
     return {
@@ -114,8 +112,6 @@ def _numbers(tally: Tally) -> dict[str, Any]:
         "late_s_max": round(max(latencies, default=0.0) / 1000, 2),
         "words_lag_ms_p50": _at(tally.lags_ms, 50),
         "words_lag_ms_p95": _at(tally.lags_ms, 95),
-        "hearing_interval_ms_p50": _at(intervals, 50),
-        "hearing_interval_ms_p95": _at(intervals, 95),
         "stages_ms": {
             stage: round(statistics.mean(c["stages_ms"].get(stage, 0.0) for c in tally.chunks), 1)
             for stage in stages

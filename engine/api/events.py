@@ -168,8 +168,6 @@ class Stats(Message, frozen=True, tag="stats"):
     them; wasted: it did not) count since the engine started. `recent_steps`: since the last
     `Stats`. `llm_server`: None with our own decoder; `llm_servers`: those that decode, none with
     our own decoder. `now_ns`: when it was sent, on the engine's clock; 0: unknown.
-    `hearing_interval_ms`: how much of a session's sound is heard at once now, as a rule
-    (`engine.scheduling.hearing_interval`); 0: nobody was heard yet.
     """
 
     ping_sent_ns: int
@@ -197,7 +195,6 @@ class Stats(Message, frozen=True, tag="stats"):
     llm_servers: list[LlmServerStatus] = msgspec.field(default_factory=list)
     llm_server: LlmServerTotals | None = None
     now_ns: int = 0
-    hearing_interval_ms: float = 0.0
 
 
 class Pressure(Message, frozen=True, tag="pressure"):
@@ -277,8 +274,7 @@ class ImagesConsumed(Message, frozen=True, tag="looked"):
 
 
 class Chunk(Message, frozen=True, tag="chunk"):
-    """What one audio chunk cost: stage times in ms against the chunk's own duration. `interval_ms`:
-    the sound that was heard in one pass with it, its own included; 0: unknown."""
+    """What one audio chunk cost: stage times in ms against the chunk's own duration."""
 
     session: str
     ref: TurnRef
@@ -288,7 +284,6 @@ class Chunk(Message, frozen=True, tag="chunk"):
     latency_ms: float  # from `received_ns` until its words were in the KV cache
     prefilled_tokens: int
     rolled_back_tokens: int
-    interval_ms: float = 0.0
 
 
 class Delta(Message, frozen=True, tag="delta"):

@@ -3,8 +3,7 @@
 A step reads all weights, however few tokens it takes, and a chunk of speech brings two or three. So
 where the recogniser runs between the steps and more sound waits for it, words wait a little
 (`HOLD_NS`) for those of that sound and are prefilled with them, unless an answer is decoded or
-a chunk would miss its deadline by it. While sessions are heard at longer intervals
-(`engine.scheduling.hearing_interval`) words wait longer too, and for sound that is yet to come.
+a chunk would miss its deadline by it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from headstart.engine.errors import CacheFull, EngineError
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
-from headstart.engine.scheduling.hearing_interval import HearingInterval
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Request, Scheduler
 from headstart.engine.scheduling.step_log import StepWork
@@ -46,8 +44,7 @@ class LocalBackend:
     """`headstart.engine.engine.Backend` over our decoder. `end_token`: closes a user's message;
     None for a template that closes none. `marks`: the tokens that end a sentence. `sampler`: where
     logits are sampled; by default on the host. `clock` is `time.monotonic_ns`. `holds`: whether
-    words wait for sound that waits, as described above. `interval`: how often sessions are
-    heard."""
+    words wait for sound that waits, as described above."""
 
     def __init__(
         self,
@@ -60,7 +57,6 @@ class LocalBackend:
         sampler: StepSampler | None = None,
         *,
         holds: bool = False,
-        interval: HearingInterval | None = None,
     ) -> None:
         self.runner = runner
         self._scheduler = scheduler
@@ -70,7 +66,6 @@ class LocalBackend:
         self._marks = marks
         self._sampler = sampler or HostSampler()
         self._holds = holds
-        self._interval = interval or HearingInterval()
         self._held_since_ns: int | None = None
 
     def move(self, move: KvMove) -> None:
@@ -109,13 +104,12 @@ class LocalBackend:
         """Whether the pending tokens wait for those of sound that waits."""
         now_ns = self._clock()
         wanting = [session for session in sessions if session.stream.pending_ahead]
-        level = self._interval.level
-        if not wanting or not _may_wait(sessions, wanting, now_ns, more_comes=level > 1):
+        if not wanting or not _may_wait(sessions, wanting, now_ns):
             self._held_since_ns = None
             return False
         if self._held_since_ns is None:
             self._held_since_ns = now_ns
-        if now_ns - self._held_since_ns >= HOLD_NS * level:
+        if now_ns - self._held_since_ns >= HOLD_NS:
             self._held_since_ns = None
             return False
         return True
@@ -246,18 +240,15 @@ class _Asked:
         return len(self.probed) - 1
 
 
-def _may_wait(
-    sessions: Sequence[Session], wanting: Sequence[Session], now_ns: int, *, more_comes: bool
-) -> bool:
-    """Whether nobody waits for the tokens of `wanting`, and more will come: soon, if `more_comes`,
-    or else without waiting."""
+def _may_wait(sessions: Sequence[Session], wanting: Sequence[Session], now_ns: int) -> bool:
+    """Whether nobody waits for the tokens of `wanting`, and more will come without waiting."""
     if any(session.answers() for session in sessions):
         return False
     if any(not session.traces for session in wanting):  # an item, or an end: not a chunk's words
         return False
     if any(0 <= session.deadline_ns - now_ns < NEAR_NS for session in wanting):
         return False
-    return more_comes or any(session.commands.next_is_audio for session in sessions)
+    return any(session.commands.next_is_audio for session in sessions)
 
 
 def _requests(sessions: Sequence[Session]) -> Iterator[Request]:

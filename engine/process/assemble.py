@@ -41,7 +41,6 @@ from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.unused_memory import give_back, trim_heap
 from headstart.engine.process.warm_up import record_steps
 from headstart.engine.scheduling.admission import admission_over
-from headstart.engine.scheduling.hearing_interval import interval_of
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
@@ -248,7 +247,6 @@ def _parts(
     scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
     marks, sampler = model.tokenizer.mark_tokens(), step_sampler_of(model.decoder)
     worker = recognition_worker(recognizer, config, model.decoder)
-    interval = interval_of(config)
     return EngineParts(
         services=services,
         pool=model.pool,
@@ -261,13 +259,11 @@ def _parts(
             marks,
             sampler,
             holds=worker is None,
-            interval=interval,
         ),
         admission=admission,
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
         heard_together=heard_together(recognizer, config),
-        interval=interval,
         recognition_worker=worker,
     )
 

@@ -35,7 +35,6 @@ log = logging.getLogger("headstart.engine")
 
 HIGH_WATER_MESSAGES = 4096
 IDLE_WAIT_MS = 200
-SOON_WAIT_MS = 20  # while something waits for a time
 ORPHAN_AFTER_S = 15.0
 
 
@@ -98,8 +97,7 @@ class GatewayLink:
             self._poller.register(fd, zmq.POLLIN)
         busy = False
         while not self.stopping:
-            idle_ms = SOON_WAIT_MS if engine.soon else IDLE_WAIT_MS
-            self.pump(wait_ms=0 if busy else idle_ms)
+            self.pump(wait_ms=0 if busy else IDLE_WAIT_MS)
             self._tell_draining()
             if self._orphaned():  # after `pump`, since a long step leaves pings unread
                 self.left = self.draining
@@ -210,7 +208,6 @@ class GatewayLink:
                 llm_server=self._engine.server_totals,
                 now_ns=time.monotonic_ns(),
                 llm_servers=list(self._engine.parts.backend.status()),
-                hearing_interval_ms=self._engine.parts.interval.interval_ms,
             )
         )
 

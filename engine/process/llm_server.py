@@ -56,7 +56,6 @@ from headstart.engine.process.recognizer import (
     recognition_worker,
 )
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
-from headstart.engine.scheduling.hearing_interval import interval_of
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import ConnectorSettings, FrameLabeller, FrameLabels
 from headstart.engine.vision.connector import phrase
@@ -336,6 +335,5 @@ def parts_of(
         new_stream=new_stream,
         clock=clock,
         heard_together=heard_together(services.recognizer, config),
-        interval=interval_of(config),
         recognition_worker=recognition_worker(services.recognizer, config),
     )

@@ -61,7 +61,6 @@ from headstart.engine.process.warm_up import record_steps, warm_up
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.batch_size import BatchSize
 from headstart.engine.scheduling.encode_queue import EncodeQueue
-from headstart.engine.scheduling.hearing_interval import interval_of
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
@@ -258,7 +257,6 @@ def _parts(
     end = next(iter(words.chat.user_close), None)
     marks, sampler = words.tokenizer.mark_tokens(), step_sampler_of(model.decoder)
     worker = recognition_worker(recognizer, config, model.decoder)
-    interval = interval_of(config)
     return EngineParts(
         services=services,
         pool=pool,
@@ -271,7 +269,6 @@ def _parts(
             marks,
             sampler,
             holds=worker is None,
-            interval=interval,
         ),
         admission=admission,
         new_stream=lambda name: Stream(
@@ -279,7 +276,6 @@ def _parts(
         ),
         clock=time.monotonic_ns,
         heard_together=heard_together(recognizer, config),
-        interval=interval,
         recognition_worker=worker,
     )
 

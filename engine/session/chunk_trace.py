@@ -33,14 +33,12 @@ def budget_stages(stages_ms: Mapping[str, float], share: float) -> dict[str, flo
 class ChunkTrace:
     """One chunk on its way into the cache.
 
-    `heard_ms`: its share of the recogniser's work, by stage. `interval_ms`: the sound that was
-    heard with it, its own included. `prefilled_before`: the stream's count of prefilled tokens
-    before the chunk; None for all but the last chunk of one pass.
+    `heard_ms`: its share of the recogniser's work, by stage. `prefilled_before`: the stream's count
+    of prefilled tokens before the chunk; None for all but the last chunk of one pass.
     """
 
     audio: api.Audio
     heard_ms: Mapping[str, float]
-    interval_ms: float
     prefilled_before: int | None = None
     rolled_back: int = 0
     prefill_ns: int = 0  # its share of the steps that prefilled this session's tokens
@@ -60,5 +58,4 @@ class ChunkTrace:
             latency_ms=latency_ms,
             prefilled_tokens=prefilled_total - before,
             rolled_back_tokens=self.rolled_back,
-            interval_ms=self.interval_ms,
         )

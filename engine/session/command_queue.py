@@ -85,7 +85,7 @@ class CommandQueue:
             raise SessionOverloaded(self._name, MAX_PICTURE_BYTES, "bytes of pictures")
         due_ns = _due_ns(command, now_ns)
         if isinstance(command, api.Clip):
-            due_ns = self._clips_due_ns = max(self._clips_due_ns, now_ns) + length_ns(command)
+            due_ns = self._clips_due_ns = max(self._clips_due_ns, now_ns) + _length_ns(command)
         self.picture_bytes += pictures
         self._waiting.append(Waiting(command, due_ns))
         return self._waiting[-1]
@@ -139,12 +139,6 @@ class CommandQueue:
         return isinstance(self.next, api.Audio)
 
     @property
-    def lone_audio(self) -> Sequence[api.Audio]:
-        """All chunks that wait, if nothing else waits behind any of them."""
-        sound = list(self._audio_in_front())
-        return sound if len(sound) == len(self._waiting) else ()
-
-    @property
     def has_audio(self) -> bool:
         return any(isinstance(waiting.command, api.Audio) for waiting in self._waiting)
 
@@ -157,11 +151,11 @@ class CommandQueue:
         self.picture_bytes -= api.picture_bytes(command)
         return command
 
-    def pop_audio(self, now_ns: int, *, together: bool = False) -> tuple[api.Audio, ...]:
+    def pop_audio(self, now_ns: int) -> tuple[api.Audio, ...]:
         """Remove and return the next chunk. If it is late, or the utterance ends behind the chunks
-        that wait, or if they are to be heard `together`, the following live ones of the same turn
-        come with it, up to `MAX_TOGETHER_SAMPLES` in all."""
-        chunks = self._next_chunks(now_ns, together=together)
+        that wait, the following live ones of the same turn come with it, up to
+        `MAX_TOGETHER_SAMPLES` in all."""
+        chunks = self._next_chunks(now_ns)
         first = self._next_index() or 0
         for _ in chunks:
             del self._waiting[first]
@@ -175,11 +169,11 @@ class CommandQueue:
         waiting = list(self._audio_in_front())
         return self._ends_behind(waiting) and len(self._next_chunks(now_ns)) == len(waiting)
 
-    def _next_chunks(self, now_ns: int, *, together: bool = False) -> list[api.Audio]:
+    def _next_chunks(self, now_ns: int) -> list[api.Audio]:
         chunks: list[api.Audio] = []
         samples = 0
         waiting = list(self._audio_in_front())
-        together = together or chunk_due_ns(waiting[0]) < now_ns or self._ends_behind(waiting)
+        together = chunk_due_ns(waiting[0]) < now_ns or self._ends_behind(waiting)
         for chunk in waiting:
             if chunks:
                 before = chunks[-1]
@@ -207,10 +201,10 @@ class CommandQueue:
 
 def chunk_due_ns(audio: api.Audio) -> int:
     """A chunk's deadline: the arrival of the next one."""
-    return audio.received_ns + length_ns(audio)
+    return audio.received_ns + _length_ns(audio)
 
 
-def length_ns(sound: api.Audio | api.Clip) -> int:
+def _length_ns(sound: api.Audio | api.Clip) -> int:
     return sound.samples * 10**9 // api.SAMPLE_RATE_HZ
 
 
@@ -221,4 +215,4 @@ def _due_ns(command: api.Command, now_ns: int) -> int:
 
 
 def _came_live(before: api.Audio, after: api.Audio) -> bool:
-    return after.received_ns - before.received_ns >= LIVE_SHARE * length_ns(after)
+    return after.received_ns - before.received_ns >= LIVE_SHARE * _length_ns(after)

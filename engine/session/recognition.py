@@ -53,20 +53,16 @@ class Worker(Protocol):
 Work = Generator[None, None, Any]
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)
 class Pass:
     """A pass that has begun. `apply` takes its result in, on the engine's thread. `work`: what is
-    left of it, within the steps; `result`: beside them. `begun_due_ns`: of what began it.
-    `of_chunks`: whether it is no final pass. `spent_ns`: what its pieces have taken, within the
-    steps."""
+    left of it, within the steps; `result`: beside them. `begun_due_ns`: of what began it."""
 
     sessions: frozenset[Session]
     begun_due_ns: int
-    of_chunks: bool
     work: Work
     result: Future[Any]
-    apply: Callable[[Pass], None]
-    spent_ns: int = 0
+    apply: Callable[[Future[Any]], None]
 
     @property
     def due_ns(self) -> int:
@@ -80,8 +76,6 @@ class RecognitionPasses:
 
     `is_open`: whether a session has not been closed meanwhile. `restore`: brings its K/V back into
     the cache. `carry_out`: carries out the command whose final pass is done, or which failed.
-    `heard`: is told of each pass over a session's chunks, and how many ns it took. `chunks_ns`:
-    what the pieces of all passes over chunks have taken, within the steps.
     """
 
     def __init__(
@@ -92,13 +86,10 @@ class RecognitionPasses:
         is_open: Callable[[Session], bool],
         restore: Callable[[Session], None],
         carry_out: Callable[[Session, api.Command, EngineError | None], None],
-        heard: Callable[[Session, AudioBatch, int], None],
     ) -> None:
         self._recognizer, self._worker, self._clock = recognizer, worker, clock
         self._is_open, self._restore, self._carry_out = is_open, restore, carry_out
-        self._heard = heard
         self._under_way: list[Pass] = []
-        self.chunks_ns = 0
 
     @property
     def is_beside(self) -> bool:
@@ -145,7 +136,7 @@ class RecognitionPasses:
         if not self._under_way or not self._under_way[0].result.done():
             return False
         ended = self._under_way.pop()
-        ended.apply(ended)
+        ended.apply(ended.result)
         return True
 
     def go_on(self, before_ns: int | None) -> frozenset[Session]:
@@ -159,17 +150,15 @@ class RecognitionPasses:
         self._run_piece(first)
         return first.sessions
 
-    def begin_sound(self, sessions: Sequence[Session], *, together: bool = False) -> None:
-        """Begin a pass over the next audio of `sessions`; `together`: all that waits, as far as it
-        came live, though it is not late."""
+    def begin_sound(self, sessions: Sequence[Session]) -> None:
+        """Begin a pass over the next audio of `sessions`."""
         began_ns = self._clock()
         due_ns = min(session.commands.due_ns for session in sessions)
         batches: list[tuple[Session, AudioBatch]] = []
         for session in sessions:
             self._restore(session)
             try:
-                batch = session.next_audio_batch(began_ns, together=together)
-                batches.append((session, batch))
+                batches.append((session, session.next_audio_batch(began_ns)))
             except EngineError as error:
                 session.report(error, about="audio")
         if not batches:
@@ -177,12 +166,11 @@ class RecognitionPasses:
         states = [batch.utterance.state for _, batch in batches]
         sounds = [batch.pcm() for _, batch in batches]
 
-        def apply(ended: Pass) -> None:
-            self._take_sound(batches, ended, began_ns)
+        def apply(result: Future[Any]) -> None:
+            self._take_sound(batches, result, began_ns)
 
         work = self._recognize(states, sounds)
-        heard = [session for session, _ in batches]
-        self._begin(heard, due_ns, work, apply, of_chunks=True)
+        self._begin([session for session, _ in batches], due_ns, work, apply)
 
     def begin_final(self, session: Session) -> None:
         """Begin the final pass that the session's next command needs, over the sound before it too;
@@ -198,12 +186,12 @@ class RecognitionPasses:
         pcm = None if batch is None else batch.pcm()
         began_ns = self._clock()
 
-        def apply(ended: Pass) -> None:
+        def apply(result: Future[Any]) -> None:
             if not self._is_open(session):
                 return
             self._restore(session)
             try:
-                words = ended.result.result()
+                words = result.result()
             except EngineError as error:
                 if batch is None:
                     self._carry_out(session, command, error)
@@ -236,15 +224,13 @@ class RecognitionPasses:
         sessions: Sequence[Session],
         due_ns: int,
         work: Work,
-        apply: Callable[[Pass], None],
-        *,
-        of_chunks: bool = False,
+        apply: Callable[[Future[Any]], None],
     ) -> None:
         result: Future[Any] = Future()
         if self._worker is not None:
             assert not self._under_way, "one pass at a time"
             result = self._worker.submit(lambda: _all_of(work))
-        begun = Pass(frozenset(sessions), due_ns, of_chunks, work, result, apply)
+        begun = Pass(frozenset(sessions), due_ns, work, result, apply)
         self._under_way.append(begun)
         if self._worker is None:
             self._run_piece(begun)
@@ -253,7 +239,6 @@ class RecognitionPasses:
         """Go on with a pass; take in its result if that is all, or forget it if nobody is left who
         wants it. Only an `EngineError` is a result."""
         if any(map(self._is_open, begun.sessions)):
-            began_ns = self._clock()
             try:
                 next(begun.work)
                 return
@@ -261,35 +246,29 @@ class RecognitionPasses:
                 begun.result.set_result(ended.value)
             except EngineError as error:
                 begun.result.set_exception(error)
-            finally:
-                took_ns = self._clock() - began_ns
-                begun.spent_ns += took_ns
-                self.chunks_ns += took_ns if begun.of_chunks else 0
         begun.work.close()
         self._under_way.remove(begun)
         if begun.result.done():
-            begun.apply(begun)
+            begun.apply(begun.result)
 
     def _take_sound(
         self,
         batches: Sequence[tuple[Session, AudioBatch]],
-        ended: Pass,
+        result: Future[Any],
         began_ns: int,
     ) -> None:
         total_samples = max(sum(batch.samples for _, batch in batches), 1)
         try:
-            heard: Sequence[Recognition] = ended.result.result()
+            heard: Sequence[Recognition] = result.result()
         except EngineError as error:
             for session, _ in batches:
                 if self._is_open(session):
                     session.report(error, about="audio")
                     session.conversation.forget_unused()  # embeddings may have filled the table
             return
-        took_ns = (self._clock() - began_ns if self.is_beside else ended.spent_ns) // len(batches)
         for (session, batch), words in zip(batches, heard, strict=True):
             if not self._is_open(session):
                 continue
-            self._heard(session, batch, took_ns)
             self._restore(session)  # it may have been idle for the length of the pass
             try:
                 session.add_recognition(batch, words, began_ns, batch.samples / total_samples)

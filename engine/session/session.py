@@ -189,9 +189,9 @@ class Session:
         self._turn_spans.clear()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
 
-    def next_audio_batch(self, now_ns: int, *, together: bool = False) -> AudioBatch:
+    def next_audio_batch(self, now_ns: int) -> AudioBatch:
         """Take the chunks to recognise next. Raises `NothingHeard` without an open utterance."""
-        chunks = self.commands.pop_audio(now_ns, together=together)
+        chunks = self.commands.pop_audio(now_ns)
         return AudioBatch(self._open_utterance(), chunks)
 
     def add_recognition(

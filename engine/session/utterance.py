@@ -250,11 +250,11 @@ class AudioBatch:
         rolled_back: int,
     ) -> list[ChunkTrace]:
         """A trace of each chunk. Work is divided by chunk length; tokens count for the last one."""
-        interval_ms = self.samples * 1000 / api.SAMPLE_RATE_HZ
-        shares = [share * chunk.samples / max(self.samples, 1) for chunk in self.chunks]
         traces = [
-            ChunkTrace(chunk, budget_stages(stages_ms, part), interval_ms)
-            for chunk, part in zip(self.chunks, shares, strict=True)
+            ChunkTrace(
+                chunk, budget_stages(stages_ms, share * chunk.samples / max(self.samples, 1))
+            )
+            for chunk in self.chunks
         ]
         traces[-1].prefilled_before = prefilled_before
         traces[-1].rolled_back = rolled_back

@@ -70,15 +70,14 @@ def counted(stats: api.Stats) -> api.Stats:
         **dict.fromkeys(GAUGES, 0),
         kv_tokens={},
         level=api.Level.CALM,
-        hearing_interval_ms=0.0,
         recent_steps=api.StepStats(),
         llm_servers=[],
     )
 
 
 def summed(parts: Iterable[api.Stats]) -> api.Stats:
-    """At least one. `level` is the highest, `hearing_interval_ms` the longest; of durations in
-    `recent_steps` the longest, the median of that engine which made most steps."""
+    """At least one. `level` is the highest; of durations in `recent_steps` the longest, the median
+    of that engine which made most steps."""
     every = list(parts)
     added = {name: sum(getattr(part, name) for part in every) for name in (*COUNTERS, *GAUGES)}
     tokens: dict[str, int] = {}
@@ -90,7 +89,6 @@ def summed(parts: Iterable[api.Stats]) -> api.Stats:
         **added,
         kv_tokens=tokens,
         level=max(part.level for part in every),
-        hearing_interval_ms=max(part.hearing_interval_ms for part in every),
         recent_steps=_steps([part.recent_steps for part in every]),
         step_totals=_totals([part.step_totals for part in every]),
         llm_servers=_llm_servers(status for part in every for status in part.llm_servers),

@@ -277,10 +277,8 @@ class Events:
         latency_ms: float,
         prefilled_tokens: int,
         rolled_back_tokens: int,
-        interval_ms: float,
     ) -> Json:
-        """What one audio chunk cost. `start_sample` at 16 kHz. `interval_ms`: the sound that was
-        heard in one pass with it, its own included; more than `duration_ms` under load.
+        """What one audio chunk cost. `start_sample` at 16 kHz.
 
         `due_ms` is the time it had: until the next chunk was there. `headroom` is the share of that
         left over; negative means that it fell behind.
@@ -298,7 +296,6 @@ class Events:
             headroom=1.0 - busy_ms / due_ms if due_ms > 0 else None,
             prefilled_tokens=prefilled_tokens,
             rolled_back_tokens=rolled_back_tokens,
-            interval_ms=interval_ms,
         )
 
     def hearing(

@@ -419,7 +419,6 @@ class Gateway:
                 "kv_blocks_cached": stats.kv_blocks_cached if stats else None,
                 "sessions": stats.sessions if stats else None,
                 "pending_prefill_tokens": stats.pending_prefill_tokens if stats else None,
-                "hearing_interval_ms": (stats.hearing_interval_ms or None) if stats else None,
                 "memory": stats and _memory_body(stats),
                 "llm_servers": msgspec.to_builtins(stats.llm_servers) if stats else None,
             },

@@ -174,7 +174,6 @@ class Overview:
             "sessions": None if stats is None else stats.sessions,
             "pending_prefill_tokens": None if stats is None else stats.pending_prefill_tokens,
             "steps": None if stats is None else _steps(stats.recent_steps),
-            "hearing_interval_ms": None if stats is None else stats.hearing_interval_ms or None,
             "speculation": {
                 "kept_tokens": None if stats is None else stats.speculated_kept,
                 "wasted_tokens": None if stats is None else stats.speculated_wasted,

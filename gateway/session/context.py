@@ -161,7 +161,6 @@ class SessionContext:
                 latency_ms=budget.latency_ms,
                 prefilled_tokens=chunk.prefilled_tokens,
                 rolled_back_tokens=chunk.rolled_back_tokens,
-                interval_ms=chunk.interval_ms or budget.duration_ms,
             ),
         )
 

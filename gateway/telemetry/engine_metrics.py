@@ -52,12 +52,8 @@ class EngineCollector(Collector):
                 blocks.add_metric([], stats.kv_blocks_total)
             for modality, count in stats.kv_tokens.items():
                 tokens.add_metric([modality], count)
-        interval = names.HEARING_INTERVAL.values()
-        if stats is not None:
-            interval.add_metric([], stats.hearing_interval_ms / 1000)
         yield blocks
         yield tokens
-        yield interval
         for family, field in GAUGES:
             gauge = family.values()
             if stats is not None:

@@ -219,12 +219,6 @@ def _engine() -> list[Panel]:
         ),
         Panel("Sessions a step, mean", ((mean(names.ENGINE_STEP_SESSIONS), "sessions"),)),
         Panel(
-            "Hearing interval",
-            ((now(names.HEARING_INTERVAL, by="instance", how="max"), "{{instance}}"),),
-            "s",
-            what=names.HEARING_INTERVAL.help,
-        ),
-        Panel(
             "KV blocks",
             ((now(names.KV_BLOCKS, 'state!=""', "state"), "{{state}}"),),
             stacked=True,

@@ -248,11 +248,6 @@ ENGINE_STEP_SESSIONS = Family(
     "Sessions that a step worked for",
     buckets=api.STEP_SESSIONS_LE,
 )
-HEARING_INTERVAL = Family(
-    "headstart_engine_hearing_interval_seconds",
-    "gauge",
-    "Sound of a session that the engine hears at once: a chunk, more when it is loaded",
-)
 KV_BLOCKS = Family(
     "headstart_kv_blocks", "gauge", "Blocks of the paged KV cache: used, cached or free", ("state",)
 )

@@ -115,9 +115,6 @@ def _engine(state: State) -> Text:
         facts.append(f"{_int(steps.get('count'))} steps/s")
         facts.append(f"p50 {_int(steps.get('p50_ms'))} p95 {_int(steps.get('p95_ms'))} ms")
         facts.append(f"queue {_int(steps.get('queue_max'))}")
-    interval_ms = number(engine.get("hearing_interval_ms"))
-    if interval_ms is not None:
-        facts.append(f"hears every {_int(interval_ms)} ms")
     facts.append(f"lag p99 {_tenth(lag.get('p99_ms'))} ms")
     cpu = number(share)
     facts.append("" if cpu is None else f"{100 * cpu:.0f} % CPU")

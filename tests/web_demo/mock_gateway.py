@@ -321,7 +321,6 @@ class _Conversation:
             latency_ms=busy_ms + 30.0,
             prefilled_tokens=3,
             rolled_back_tokens=1,
-            interval_ms=1000 * self.mock.script.chunk_s,
         )
 
     async def _answer(self, pieces: tuple[str, ...], anchor: Anchor) -> None:

@@ -10,7 +10,6 @@ from headstart.engine import api
 from headstart.engine.backends.local import HOLD_NS, LocalBackend
 from headstart.engine.engine import Backend
 from headstart.engine.kvcache.token_stream import Stream
-from headstart.engine.scheduling.hearing_interval import HearingInterval
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import NewStream
 from tests.engine.fakes import USER_END, VOCAB, Bench
@@ -58,15 +57,8 @@ class HoldingBench(Bench):
     """One chunk in a pass of the recogniser, and words that wait for sound that waits."""
 
     def make_backend(self, limit: int) -> tuple[Backend, NewStream]:
-        self.interval = HearingInterval()
         backend = LocalBackend(
-            self.runner,
-            Scheduler(64),
-            self.admission,
-            USER_END,
-            self._clock,
-            holds=True,
-            interval=self.interval,
+            self.runner, Scheduler(64), self.admission, USER_END, self._clock, holds=True
         )
         return backend, lambda name: Stream(name, self.pool, VOCAB, limit)
 
@@ -75,7 +67,7 @@ class HoldingBench(Bench):
 def speakers() -> HoldingBench:
     """Three sessions, each with a chunk that came just now."""
     bench = HoldingBench()
-    bench.engine.parts = replace(bench.engine.parts, heard_together=1, interval=bench.interval)
+    bench.engine.parts = replace(bench.engine.parts, heard_together=1)
     for name in ("s", "t", "u"):
         bench.open(name)
     for name in ("s", "t", "u"):
@@ -135,22 +127,3 @@ def test_words_do_not_wait_beside_an_answer(speakers: HoldingBench) -> None:
         assert pending(speakers) == [False, False, False, True] or not any(pending(speakers))
         speakers.engine.step()
     assert not any(pending(speakers)[:3])
-
-
-def test_at_longer_intervals_words_wait_longer_and_for_sound_to_come(
-    speakers: HoldingBench,
-) -> None:
-    """All that waited is heard; the words wait for those of others, at most so many times as long
-    as the interval has chunks."""
-    speakers.engine.parts.interval.level = 2
-    for _ in range(3):
-        speakers.engine.step()
-    assert pending(speakers) == [True, True, True]
-    assert not speakers.engine.step()
-    assert speakers.engine.soon
-    speakers.now_ns += HOLD_NS
-    assert not speakers.engine.step()
-    speakers.now_ns += HOLD_NS
-    assert speakers.engine.step()
-    assert pending(speakers) == [False, False, False]
-    assert not speakers.engine.soon

@@ -23,9 +23,8 @@ def test_a_report_sums_to_its_latency() -> None:
     """Time that is neither recognition nor prefill is queueing."""
     audio = Audio("s", TurnRef(1), 0, bytes(16_000), received_ns=0)
     heard_ms = budget_stages({"mel": 2.0, "encode": 4.0, "decode": 6.0}, 0.5)
-    trace = ChunkTrace(audio, heard_ms, 1000.0, 10, rolled_back=2, prefill_ns=4_000_000)
+    trace = ChunkTrace(audio, heard_ms, prefilled_before=10, rolled_back=2, prefill_ns=4_000_000)
     chunk = trace.report("s", prefilled_total=15, now_ns=20_000_000)
     assert sum(chunk.stages_ms.values()) == pytest.approx(20.0)
     assert chunk.stages_ms["queue"] == pytest.approx(10.0)
-    assert chunk.interval_ms == 1000.0
     assert (chunk.prefilled_tokens, chunk.rolled_back_tokens, chunk.samples) == (5, 2, 8_000)

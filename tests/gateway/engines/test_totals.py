@@ -28,7 +28,7 @@ def test_one_engine_is_as_it_says() -> None:
 def test_every_number_is_either_added_or_named() -> None:
     """A new field of `Stats` must be thought of here."""
     known = {"ping_sent_ns", "incarnation", "kv_tokens", "level", "recent_steps", "step_totals"}
-    known |= {"llm_server", "llm_servers", "now_ns", "hearing_interval_ms"}
+    known |= {"llm_server", "llm_servers", "now_ns"}
     assert {*COUNTERS, *GAUGES, *known} == set(api.Stats.__struct_fields__)
 
 
@@ -43,7 +43,6 @@ def test_the_sum() -> None:
         sessions=2,
         kv_tokens={"text": 1, "image": 5},
         level=api.Level.OFFLOADING,
-        hearing_interval_ms=1000.0,
         recent_steps=api.StepStats(count=5, busy_ms=1.0, p50_ms=0.2, max_ms=0.5, queue_max=4),
         step_totals=more,
     )
@@ -51,7 +50,6 @@ def test_the_sum() -> None:
     assert both.sessions == 3
     assert both.kv_tokens == {"text": 3, "image": 5}
     assert both.level is api.Level.OFFLOADING
-    assert both.hearing_interval_ms == 1000.0
     assert (both.recent_steps.count, both.recent_steps.busy_ms) == (7, 5.0)
     assert (both.recent_steps.p50_ms, both.recent_steps.max_ms) == (0.2, 3.0)
     assert both.recent_steps.queue_max == 4

@@ -104,7 +104,6 @@ OURS = [
         latency_ms=60.0,
         prefilled_tokens=4,
         rolled_back_tokens=1,
-        interval_ms=500.0,
     ),
     EVENTS.hearing(turn=3, item_id="item_1", committed="a", tentative="b", audio_ms=700.0),
     EVENTS.engine_status("restarting", "the engine went away", attempt=1),

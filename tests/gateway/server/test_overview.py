@@ -57,7 +57,6 @@ async def test_a_snapshot_says_how_the_server_is() -> None:
     assert (row["last_turn"], row["kv"], row["headroom_percent"]) == (None, None, None)
     assert snapshot["engine"]["state"] == "ready"
     assert snapshot["engine"]["speculation"] == {"kept_tokens": 0, "wasted_tokens": 0}
-    assert snapshot["engine"]["hearing_interval_ms"] is None
     assert set(snapshot["engine"]["steps"]) == {
         *("count", "busy_ms", "p50_ms", "p95_ms", "max_ms"),
         *("prefill_tokens", "decode_tokens", "sessions_mean", "queue_max"),

@@ -260,13 +260,7 @@ def test_the_engine_is_summed_up() -> None:
     """Its newest heartbeat, restarts, up or down."""
     metrics = Metrics()
     metrics.engine(
-        stats(
-            kv_blocks_cached=4,
-            sessions_offloaded=3,
-            offloaded_bytes=800,
-            evicted_tokens=9,
-            hearing_interval_ms=1500.0,
-        )
+        stats(kv_blocks_cached=4, sessions_offloaded=3, offloaded_bytes=800, evicted_tokens=9)
     )
     metrics.engine_restarts.inc()
     metrics.engine_up.set(1)
@@ -274,7 +268,6 @@ def test_the_engine_is_summed_up() -> None:
     blocks = {state: page[("headstart_kv_blocks", state)] for state in ("used", "cached", "free")}
     assert blocks == {"used": 30, "cached": 4, "free": 6}
     assert page[("headstart_kv_level", "")] == 2
-    assert page[("headstart_engine_hearing_interval_seconds", "")] == 1.5
     assert page[("headstart_kv_evicted_tokens_total", "")] == 9
     assert page[("headstart_sessions_offloaded", "")] == 3
     assert page[("headstart_kv_offloaded_bytes", "")] == 800

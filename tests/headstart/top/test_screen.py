@@ -83,16 +83,6 @@ def test_a_gap_is_said() -> None:
     assert "1 messages missed" in lines(told(messages), View())[0].plain
 
 
-def test_the_engine_says_how_often_it_hears() -> None:
-    """Once it has heard anybody; an older server, or an idle one, says nothing of it."""
-    server = Server(1)
-    quiet, busy = server.snapshot(), server.snapshot()
-    busy["engine"]["hearing_interval_ms"] = 1000.0
-    for snapshot, said in ((quiet, False), (busy, True)):
-        shown = [line.plain for line in lines(told([server.hello(), snapshot]), View(140, 40))]
-        assert any("hears every 1000 ms" in line for line in shown) is said
-
-
 def test_another_run_starts_anew() -> None:
     """Its sessions and packets are its own; a clock that is behind hides nothing."""
     state = told(talk(seconds=60))

@@ -69,7 +69,6 @@ export class EngineScreen extends ChartScreen {
       ["Restarts", (s) => count(s?.engine?.restarts)],
       ["Memory", (s) => bytes(s?.engine?.rss_bytes)],
       ["Sessions", (s) => count(s?.engine?.sessions)],
-      ["Sound heard at once", (s) => inMs(s?.engine?.hearing_interval_ms)],
       ["Speculation", (s) => speculated(s?.engine?.speculation)],
       [
         "Gateway",
