@@ -57,6 +57,12 @@ class Entry:
     def __str__(self) -> str:
         return f"{clock(self.start_s)} {self.kind}: {self.text}"
 
+    @property
+    def sentence(self) -> str:
+        """As an answer to when it is shown or said."""
+        what = "the video shows this:" if self.kind == SHOWN else "someone says:"
+        return f"At {clock(self.start_s)} {what} {self.text}"
+
 
 @dataclass
 class Note:

@@ -52,6 +52,11 @@ _WHOLE = re.compile(
     r"\b(?:summar\w*|overview|overall|topics?|whole|entire|everything|main (?:points?|ideas?))\b"
     r"|\babout\W*$"
 )
+_WHEN = re.compile(
+    r"\b(?:when|(?:at|from|since) (?:what|which) (?:time|minute|second|moment|point)|what time)\b"
+    r".*\b(?:shown?|shows|seen?|appears?|visible|displayed|said|says?|mention(?:s|ed)?"
+    r"|talk(?:s|ed)?|speaks?|hear|heard|(?:video|film|recording|clip))\b"
+)
 _STOP_WORDS = """
 a an and are as at be been by did do does for from had has have he her him his how i in
 is it its me my of on or our she that the their them then there they this to was we were
@@ -194,6 +199,19 @@ def to_the_point(question: str, notes: Sequence[Note]) -> list[Entry]:
         found = _likely(question, entries)
     around = [entry for each in found if each.kind == SAID for entry in _around(each, said)]
     return sorted({*found, *around}, key=lambda entry: (entry.start_s, entry.kind, entry.text))
+
+
+def asks_when(question: str) -> bool:
+    """Whether it asks for a time in the recording, in English: "When is the lion shown?", but not
+    "When does the train leave?", which the recording may tell."""
+    return not clock_times(question) and _WHEN.search(question.lower()) is not None
+
+
+def things_shown(notes: Sequence[Note]) -> list[Entry]:
+    """What is shown, the first of lines that say the same."""
+    shown = [entry for note in notes for entry in note.entries() if entry.kind == SHOWN]
+    first = {entry.text: entry for entry in reversed(shown)}
+    return [entry for entry in shown if first[entry.text] is entry]
 
 
 def _at(notes: Sequence[Note], entries: Sequence[Entry], at_s: float) -> list[Entry]:
