@@ -58,6 +58,11 @@ class Entry:
         return f"{clock(self.start_s)} {self.kind}: {self.text}"
 
     @property
+    def is_unknown(self) -> bool:
+        """Whether it is a picture of which the model can't tell what it shows."""
+        return not self.has_writing and _UNKNOWN.search(self.text) is not None
+
+    @property
     def sentence(self) -> str:
         """As an answer to when it is shown or said."""
         what = "the video shows this:" if self.kind == SHOWN else "someone says:"

@@ -208,8 +208,9 @@ def asks_when(question: str) -> bool:
 
 
 def things_shown(notes: Sequence[Note]) -> list[Entry]:
-    """What is shown, the first of lines that say the same."""
-    shown = [entry for note in notes for entry in note.entries() if entry.kind == SHOWN]
+    """What is shown, the first of lines that say the same, without those that only say that they
+    can't tell."""
+    shown = [e for note in notes for e in note.entries() if e.kind == SHOWN and not e.is_unknown]
     first = {entry.text: entry for entry in reversed(shown)}
     return [entry for entry in shown if first[entry.text] is entry]
 
@@ -241,6 +242,8 @@ def _likely(question: str, entries: Sequence[Entry]) -> list[Entry]:
         and score >= LIKELY_SHARE * best
         and len(asked.intersection(terms(entry.text))) >= ASKED_SHARE * len(asked)
     ]
+    if len(found) > LIKELY_MAX and asks_when(question):
+        return found[:1]  # it begins there
     return found if len(found) <= LIKELY_MAX else []
 
 
