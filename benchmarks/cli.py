@@ -425,14 +425,18 @@ def video(
 
 @app.command()
 def tokens(
-    model: str = Small, repeats: int = 3, choose: bool = False, as_json: bool = Json
+    model: str = Small,
+    repeats: int = 3,
+    choose: bool = False,
+    only_sizes: bool = typer.Option(False, "--sizes", help="only frames' sizes, and the ladder"),
+    as_json: bool = Json,
 ) -> None:
     """What fewer tokens of a picture lose and save."""
     from headstart.benchmarks.inputs.photos import PhotosMissing
     from headstart.benchmarks.vision import tokens as benchmark
 
     try:
-        benchmark.run(model, repeats, choose=choose, as_json=as_json)
+        benchmark.run(model, repeats, choose=choose, only_sizes=only_sizes, as_json=as_json)
     except (PhotosMissing, FileNotFoundError) as error:
         report.say(str(error))
         raise typer.Exit(1) from None

@@ -48,6 +48,43 @@ TEXTS = (  # Latin letters
     *("Vietato fumare", "Uscita a destra", "Proibido estacionar", "Saída de emergência"),
 )
 HAN_TEXTS = ("出口", "入口はこちら", "立入禁止", "非常口", "東京駅", "営業中", "本日休業", "駐車場")
+LANGUAGE_TEXTS = {  # nothing was chosen on these
+    "English": (
+        *("Mind your head", "Bike lane ahead", "Cash only", "Wet paint\nDo not touch"),
+        *("Waiting room", "Tickets sold here", "Road closed", "Pay at the desk"),
+    ),
+    "German": (
+        *("Vorsicht Stufe", "Bitte Tür schließen", "Gleis 7\nZüge nach Köln", "Heute geöffnet"),
+        *("Durchfahrt verboten", "Frische Brötchen", "Straße gesperrt", "Wäscherei\nim Hof"),
+    ),
+    "French": (
+        *(
+            "Entrée libre",
+            "Attention à la marche",
+            "Boulangerie\nfermée le mardi",
+            "Voie sans issue",
+        ),
+        *(
+            "Priorité à droite",
+            "Forêt protégée",
+            "Crêpes au sucre",
+            "Caisse n° 3\nPar ici, s'il vous plaît",
+        ),
+    ),
+    "Spanish": (
+        *("Cuidado con el perro", "Cerrado los lunes", "Niños jugando", "Baños al fondo"),
+        *("Estación de autobuses", "Prohibido el paso", "Agua fría\ny café", "Panadería García"),
+    ),
+    "Italian": (
+        *("Attenti al cane", "Chiuso per ferie", "Caffè e cornetti", "Binario 5\nTreni per Forlì"),
+        *("Città vecchia", "Spingere la porta", "Più avanti a sinistra", "Divieto di sosta"),
+    ),
+    "Portuguese": (
+        *("Cuidado com o cão", "Fechado à noite", "Estação central", "Pão quente\ntodos os dias"),
+        *("Não pisar na relva", "Água potável", "Atenção ao degrau", "Café da manhã"),
+    ),
+}
+FONTS_A_TEXT = 2
 
 Rgb = npt.NDArray[np.uint8]
 
@@ -112,6 +149,23 @@ def _signs(half: str) -> Iterator[Print]:
             image = draw(path, text, HEIGHTS_PX[number % len(HEIGHTS_PX)], seed)
             name = f"{path.stem} {text!r}"
             yield Print(name, image, words_of(text), is_photo=False)
+
+
+def in_languages(half: str) -> list[tuple[str, Print]]:
+    """Drawn signs by language, in the fonts of one half: `FONTS_A_TEXT` of each text, in all
+    heights. Raises `photos.PhotosMissing`."""
+    listed = photos.fetched(LIST, "font")
+    fonts = [p for p, entry in listed if not entry.get("han") and half_of(p.name) == half]
+    signs = []
+    for language, texts in LANGUAGE_TEXTS.items():
+        for number in range(len(texts) * FONTS_A_TEXT):
+            text, font = texts[number % len(texts)], fonts[number % len(fonts)]
+            seed = crc32(f"{text} {number} {half}".encode())
+            height_px = HEIGHTS_PX[(number + number // len(texts)) % len(HEIGHTS_PX)]
+            name = f"{font.stem} {text!r}"
+            sign = Print(name, draw(font, text, height_px, seed), words_of(text), is_photo=False)
+            signs.append((language, sign))
+    return signs
 
 
 def draw(font: Path, text: str, height_px: int, seed: int) -> api.Image:

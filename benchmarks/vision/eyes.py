@@ -9,9 +9,13 @@ Then what is printed and who is there, on the half of the pictures that nothing 
 "What does the sign say?", and answers to "What is different now?" with another sign, "How many
 people do you see?" and "How many chairs are there?".
 
+Signs of the same fonts in six languages are read too, on texts that nothing was chosen on; accents
+count. `--model none` reads only.
+
 Keys: named, photos, share, tokens_per_frame, colours_right, light_right, change_noticed,
 no_picture_said, words_read_share, photo_words_read_share, words_printed, words_said_share,
-sign_change_said, people_right, cannot_count_said, read_ms_p50; each answer is printed beside it.
+sign_change_said, people_right, cannot_count_said, read_ms_p50, words_read_by_language (of each:
+share, words); each answer is printed beside it.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from __future__ import annotations
 import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,10 +34,11 @@ from headstart.benchmarks.harness.chat import Chat
 from headstart.benchmarks.harness.in_process import Live
 from headstart.benchmarks.inputs import photos, signs
 from headstart.engine import api
-from headstart.engine.vision.reading.reader import CLOSELY, GLANCE, TextReader
+from headstart.engine.vision.reading.reader import CLOSELY, GLANCE, TextReader, Written
 from headstart.engine.weights import ensure
 
 QUESTION = "What do you see?"
+NO_MODEL = "none"
 CHANGE = "And what do you see now?"
 COLOURS = {
     "red": (200, 30, 30),
@@ -51,6 +57,11 @@ NUMBERS = {
 
 def run(model: str, *, as_json: bool) -> None:
     """Measure and report. Raises `photos.PhotosMissing`."""
+    prints = signs.load("report")
+    reading = _read(prints) | {"words_read_by_language": _read_languages()}
+    if model == NO_MODEL:
+        report.finish("eyes", {"model": model, **reading}, as_json=as_json)
+        return
     pictures = photos.load()
     live = Live(model)
     named, tokens, dark, changes = 0, [], [], []
@@ -74,8 +85,6 @@ def run(model: str, *, as_json: bool) -> None:
     fair = [changes[i][1] for i in range(len(changes)) if alone[(i + 1) % len(alone)]]
     colours = [_colour(live, name, rgb) for name, rgb in COLOURS.items()]
     nothing = _no_picture(live)
-    prints = signs.load("report")
-    reading = _read(prints)
     asked = _ask_about_signs(live, [one for one in prints if not one.is_photo][::2])
     reading |= asked | _count(live, pictures)
     live.engine.close()
@@ -121,6 +130,31 @@ def _read(prints: Sequence[signs.Print]) -> dict[str, Any]:
         "words_printed": sum(printed.values()),
         "read_ms_p50": round(statistics.median(took_ms)),
     }
+
+
+def _read_languages() -> dict[str, dict[str, float]]:
+    """The share of the words that are read in each language's signs, and how many there are."""
+    reader = TextReader.load(ensure("pp-ocrv6"))
+    printed: Counter[str] = Counter()
+    read: Counter[str] = Counter()
+    for language, sign in signs.in_languages("report"):
+        written = _read_closely(reader, sign)
+        found = signs.words_found(sign.words, written.text)
+        printed[language] += len(sign.words)
+        read[language] += found
+        if found < len(sign.words):
+            report.say(f"-- {sign.name}: {found} of {len(sign.words)} words: {written.lines}")
+    return {
+        language: {"share": round(read[language] / words, 3), "words": words}
+        for language, words in printed.items()
+    }
+
+
+def _read_closely(reader: TextReader, sign: signs.Print) -> Written:
+    """At a glance, and more closely where that does not read all."""
+    rgb = np.frombuffer(sign.image.rgb, np.uint8).reshape(sign.image.height, sign.image.width, 3)
+    written = reader.read(rgb, GLANCE)
+    return reader.read(rgb, CLOSELY) if written.more else written
 
 
 def _ask_about_signs(live: Live, shown: Sequence[signs.Print]) -> dict[str, Any]:

@@ -15,6 +15,8 @@ is replaced by the one that it became part of, and the rest of the network names
 
 Ways: `all`; `mean` and `merge` as `frame_pooling` has them; `skip` every second row and column;
 `smaller`, the picture at half its sides before the encoder, which also saves the encoder's time.
+`sizes` and `under_load`: smaller frames, and the load-shedding ladder
+(`benchmarks/vision/sizes.py`); with `--sizes` nothing else.
 `regions`: stills of which some regions are shown closely (`benchmarks/vision/regions.py`).
 
 The pictures are the half of `eyes`' photographs with an odd CRC-32 of their names; what there was
@@ -39,7 +41,7 @@ from headstart.benchmarks import report
 from headstart.benchmarks.engine.kv import Lane
 from headstart.benchmarks.harness.in_process import paths_of
 from headstart.benchmarks.inputs import photos
-from headstart.benchmarks.vision import frames, regions
+from headstart.benchmarks.vision import frames, regions, sizes
 from headstart.engine import api
 from headstart.engine.config import EngineConfig
 from headstart.engine.models.perception.pooling import (
@@ -87,8 +89,12 @@ class Halves:
         return labels
 
 
-def run(model: str, repeats: int, *, choose: bool, as_json: bool) -> None:
+def run(model: str, repeats: int, *, choose: bool, only_sizes: bool, as_json: bool) -> None:
     """Measure and report. Raises `photos.PhotosMissing`."""
+    by_size = _by_size(model, repeats)
+    if only_sizes:
+        report.finish("tokens", {"model": model, **by_size}, as_json=as_json)
+        return
     paths = paths_of(model)
     net = Halves(load_network(paths.eyes))
     torch.set_num_threads(1)
@@ -105,8 +111,17 @@ def run(model: str, repeats: int, *, choose: bool, as_json: bool) -> None:
     for row in by_region:
         report.say(str(row))
     result: dict[str, object] = {"model": model, "rows": rows, "groups": groups}
-    result |= {"regions": by_region, "frames": FRAMES}
+    result |= {"regions": by_region, "frames": FRAMES, **by_size}
     report.finish("tokens", result, as_json=as_json)
+
+
+def _by_size(model: str, repeats: int) -> dict[str, object]:
+    found = sizes.rows(repeats)
+    costs = _costs(model, repeats, [FRAMES * row["tokens"] for row in found])
+    for row in found:
+        row |= costs[FRAMES * row["tokens"]]
+        report.say(str(row))
+    return {"sizes": found, "under_load": sizes.under_load(found)}
 
 
 def _is_odd(name: str) -> bool:

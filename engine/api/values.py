@@ -70,7 +70,8 @@ class Image(msgspec.Struct, frozen=True, tag_field="part", tag="image"):
     `max_tokens`: the most tokens that a live frame may become (frames that a model encodes together
     share the least of theirs), `MIN_FRAME_TOKENS` to `MAX_FRAME_TOKENS`; 0: no limit. Others fail
     with `bad_token_budget`. A model's own tokens around a picture, or between its rows, come on
-    top. Models that get notes on a picture need fewer anyhow.
+    top. Models that get notes on a picture need fewer anyhow. Of a picture in an item: as many as
+    it becomes at most, once and for all, where a question would decide; 0: the question decides.
     """
 
     width: int

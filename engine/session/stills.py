@@ -33,7 +33,9 @@ class Stills:
         if self._encoder is None:
             return self._plain.encode_image(picture, stream)
         before = self._newest if stream is self._stream else None
-        parts = self._encoder.parts_for(picture, words, stream.share_domain, before)
+        parts: Sequence[StillPart] = (StillPart(picture.max_tokens),)
+        if not picture.max_tokens:
+            parts = self._encoder.parts_for(picture, words, stream.share_domain, before)
         view = _joined([self._encoder.encode(picture, stream, part) for part in parts])
         self._spans.extend(self._encoder.take_spans())
         if stream is self._stream:
@@ -73,6 +75,8 @@ class Stills:
         """The newest still once more, as far as a question needs more of it than is among the
         segments `held` by the context. Speech that pauses asks again."""
         if self._encoder is None or self._newest is None or not question.strip():
+            return None
+        if self._newest.max_tokens:  # its sender chose
             return None
         domain = self._stream.share_domain
         wanted = self._encoder.parts_for(self._newest, [question], domain, self._before)

@@ -38,6 +38,10 @@ from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.video_input import VideoInput
 from headstart.gateway.video.decode import DecodedImage, Encoded
 
+DETAIL_TOKENS = {"low": 64, "high": 1024}
+"""Most tokens of a picture by its `detail`, where the setting `still_detail` is not "full"; "auto"
+leaves it to what is asked."""
+
 Media = Mapping[str, api.Image | api.Sound]
 """Decoded images, and audio sent to the engine, by their field's name in errors (`Encoded.param`,
 `Clip.param`)."""
@@ -79,7 +83,9 @@ def engine_item(item: Any, item_id: str, param: str, media: Media) -> api.Item:
 
 def _user_part(part: UserContent, param: str, number: int, media: Media) -> api.Part:
     if part.type == "input_image":
-        return media[_image_param(param, number)]
+        image = media[_image_param(param, number)]
+        tokens = DETAIL_TOKENS.get(part.detail or "auto", 0)
+        return msgspec.structs.replace(image, max_tokens=tokens) if tokens else image
     if part.type == "input_audio":
         # A transcript supplied by the client is used as it is.
         sound = media.get(sound_param(param, number))

@@ -57,6 +57,17 @@ class Entry:
     def __str__(self) -> str:
         return f"{clock(self.start_s)} {self.kind}: {self.text}"
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether it is a picture of which the model can't tell what it shows."""
+        return not self.has_writing and _UNKNOWN.search(self.text) is not None
+
+    @property
+    def sentence(self) -> str:
+        """As an answer to when it is shown or said."""
+        what = "the video shows this:" if self.kind == SHOWN else "someone says:"
+        return f"At {clock(self.start_s)} {what} {self.text}"
+
 
 @dataclass
 class Note:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headstart.talk.connection.session import Event
-from headstart.talk.long_file.notes import Digest, Entry, Note
+from headstart.talk.long_file.notes import Digest, Note
 from headstart.talk.long_file.out_of_band import picture, sound, words
 from headstart.talk.long_file.parts import Part
 from headstart.talk.long_file.transcription import Line
@@ -63,7 +63,9 @@ def part_message(
 
 
 def caption_message(shown: Picture) -> list[Event]:
-    return [picture(shown.jpeg), words("Describe the picture in one short sentence.")]
+    """Without "may be" a small model keeps "a building" of "a building, maybe a palace"."""
+    wanted = "Describe the picture in one short sentence, with what it may be."
+    return [picture(shown.jpeg), words(wanted)]
 
 
 def digest_message(notes: Sequence[Note]) -> list[Event]:
@@ -86,9 +88,9 @@ def question_message(
     return _asked(question, text + "\n\n".join(map(str, notes)), is_whole=is_whole)
 
 
-def lines_message(question: str, lines: Sequence[Entry], *, is_whole: bool) -> list[Event]:
+def lines_message(question: str, lines: Sequence[str], *, is_whole: bool) -> list[Event]:
     """A question with the lines that it is about, and nothing else."""
-    return _asked(question, "\n".join(map(str, lines)), is_whole=is_whole)
+    return _asked(question, "\n".join(lines), is_whole=is_whole)
 
 
 def _asked(question: str, known: str, *, is_whole: bool) -> list[Event]:

@@ -9,6 +9,7 @@ question is about, if there are some.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -17,7 +18,10 @@ from headstart.talk.long_file import prompts, retrieval
 from headstart.talk.long_file.notes import Digest, Note, groups
 from headstart.talk.long_file.out_of_band import AnswerFailed, Reply
 from headstart.talk.long_file.report import AnalysisObserver, Answer, Report
+from headstart.talk.media.times import clock
 
+_CLOCK = re.compile(r"(?:\d+:)?\d{1,2}:\d{2}")
+UNKNOWN_TIME = "The notes don't say when."
 ROOM_CHARS_MIN = 500
 DIGESTS_SHARE = 1 / 3
 """Of the room, for digests."""
@@ -98,7 +102,19 @@ class QuestionAnswering:
                 took_s = time.monotonic() - began_s
                 return Answer(question, "", "failed", read, took_s, error=str(failed))
             took_s = time.monotonic() - began_s
-            return Answer(question, reply.text, reply.status, read, took_s, reply.usage)
+            text = self._with_time(question, reply.text)
+            return Answer(question, text, reply.status, read, took_s, reply.usage)
+
+    def _with_time(self, question: str, text: str) -> str:
+        """An answer to when something is shown or said. One without a time of a line that it is
+        about is replaced by those lines: a small model leaves the time out, or takes another."""
+        if not (self.few_notes and retrieval.asks_when(question)):
+            return text
+        lines = retrieval.to_the_point(question, self._report.notes)
+        meant = lines or retrieval.things_shown(self._report.notes)
+        if set(_CLOCK.findall(text)) & {clock(line.start_s) for line in meant}:
+            return text
+        return " ".join(line.sentence for line in lines) or UNKNOWN_TIME
 
     def _message(
         self, question: str, digests: Sequence[Digest], room_chars: int
@@ -107,8 +123,12 @@ class QuestionAnswering:
         report = self._report
         if self.few_notes:
             lines = retrieval.to_the_point(question, report.notes)
-            if 0 < sum(len(str(line)) for line in lines) <= room_chars:
-                message = prompts.lines_message(question, lines, is_whole=report.is_whole)
+            asks_when = retrieval.asks_when(question)
+            if asks_when and not lines:  # other words may be meant, which a model knows
+                lines = retrieval.things_shown(report.notes)
+            said = [line.sentence if asks_when else str(line) for line in lines]
+            if 0 < sum(map(len, said)) <= room_chars:
+                message = prompts.lines_message(question, said, is_whole=report.is_whole)
                 return message, [(line.start_s, line.end_s) for line in lines]
         notes = retrieval.chosen(
             question,

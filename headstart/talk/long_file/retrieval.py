@@ -52,6 +52,11 @@ _WHOLE = re.compile(
     r"\b(?:summar\w*|overview|overall|topics?|whole|entire|everything|main (?:points?|ideas?))\b"
     r"|\babout\W*$"
 )
+_WHEN = re.compile(
+    r"\b(?:when|(?:at|from|since) (?:what|which) (?:time|minute|second|moment|point)|what time)\b"
+    r".*\b(?:shown?|shows|seen?|appears?|visible|displayed|said|says?|mention(?:s|ed)?"
+    r"|talk(?:s|ed)?|speaks?|hear|heard|(?:video|film|recording|clip))\b"
+)
 _STOP_WORDS = """
 a an and are as at be been by did do does for from had has have he her him his how i in
 is it its me my of on or our she that the their them then there they this to was we were
@@ -196,6 +201,20 @@ def to_the_point(question: str, notes: Sequence[Note]) -> list[Entry]:
     return sorted({*found, *around}, key=lambda entry: (entry.start_s, entry.kind, entry.text))
 
 
+def asks_when(question: str) -> bool:
+    """Whether it asks for a time in the recording, in English: "When is the lion shown?", but not
+    "When does the train leave?", which the recording may tell."""
+    return not clock_times(question) and _WHEN.search(question.lower()) is not None
+
+
+def things_shown(notes: Sequence[Note]) -> list[Entry]:
+    """What is shown, the first of lines that say the same, without those that only say that they
+    can't tell."""
+    shown = [e for note in notes for e in note.entries() if e.kind == SHOWN and not e.is_unknown]
+    first = {entry.text: entry for entry in reversed(shown)}
+    return [entry for entry in shown if first[entry.text] is entry]
+
+
 def _at(notes: Sequence[Note], entries: Sequence[Entry], at_s: float) -> list[Entry]:
     """What stood there in the part of that time, and what was being said, or was said last; nothing
     behind the end."""
@@ -223,6 +242,8 @@ def _likely(question: str, entries: Sequence[Entry]) -> list[Entry]:
         and score >= LIKELY_SHARE * best
         and len(asked.intersection(terms(entry.text))) >= ASKED_SHARE * len(asked)
     ]
+    if len(found) > LIKELY_MAX and asks_when(question):
+        return found[:1]  # it begins there
     return found if len(found) <= LIKELY_MAX else []
 
 

@@ -81,6 +81,20 @@ def test_a_question_shows_it_once_more(parts: tuple[Bench, FakeStills]) -> None:
     assert picture_tokens(bench) == (Detail.LOW + Detail.HIGH) // 16
 
 
+@pytest.mark.parametrize("detail", [Detail.LOW, Detail.HIGH])
+def test_a_client_chooses(parts: tuple[Bench, FakeStills], detail: Detail) -> None:
+    """As many tokens as it says, whatever is asked: beside the picture or behind it."""
+    bench, _ = parts
+    before = picture_tokens(bench)
+    for number, words in enumerate(("what is it", "here")):
+        picture = api.Image(1, 1, bytes([3 + number, 0, 0]), detail)
+        item = api.Item(f"c{number}", api.Role.USER, (picture, api.Text(words)))
+        bench.tell(api.AddItem("s", item))
+        bench.tell(api.AddItem("s", user_item(f"u{number}", "what is it")), respond(number + 1))
+        bench.run()
+    assert picture_tokens(bench) == before + 2 * detail // 16
+
+
 def test_a_region_is_shown_beside_what_is_there(parts: tuple[Bench, FakeStills]) -> None:
     """Once: the overview is in the context already, and so is the region, when it is asked for
     again."""

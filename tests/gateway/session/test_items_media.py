@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headstart.engine import api
 from tests.gateway.session_bench import SessionBench
 from tests.gateway.video.drawn import png
@@ -48,3 +50,20 @@ def test_an_event_has_so_many_pictures_and_no_more() -> None:
     bench.client("response.create", response={"conversation": "none", "input": given})
     assert bench.error()["param"] == "response.input[1].content[24].image_url"
     assert len(bench.commands(api.AddItem)) == 1
+
+
+@pytest.mark.parametrize(
+    ("detail", "tokens"), [("low", 64), ("high", 1024), ("auto", 0), (None, 0)]
+)
+def test_the_detail_of_a_picture_is_a_number_of_tokens(detail: str | None, tokens: int) -> None:
+    """ "auto", and nothing, leave it to the engine."""
+    bench = SessionBench()
+    part = {"type": "input_image", "image_url": png(4, 4, 10)}
+    part |= {} if detail is None else {"detail": detail}
+    bench.client(
+        "conversation.item.create", item={"type": "message", "role": "user", "content": [part]}
+    )
+    (added,) = bench.commands(api.AddItem)
+    (picture,) = added.item.parts
+    assert isinstance(picture, api.Image)
+    assert picture.max_tokens == tokens

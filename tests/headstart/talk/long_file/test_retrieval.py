@@ -162,6 +162,15 @@ def test_one_of_many_lines_that_say_the_same() -> None:
     ]
 
 
+def test_it_begins_with_the_first_of_many_lines() -> None:
+    """Asked when it is shown; otherwise many lines are none."""
+    notes = [Note(PLAN.part(index)) for index in range(3)]
+    for each, kind in zip(notes, ("brown", "black", "big"), strict=True):
+        each.captions = [Caption(each.part.new_s, f"I see a {kind} cat.")]
+    assert [e.text for e in to_the_point("When is the cat shown?", notes)] == ["I see a brown cat."]
+    assert to_the_point("What colour is the cat?", notes) == []
+
+
 def test_many_lines_are_not_to_the_point() -> None:
     """Which of them is meant is for whoever reads the notes."""
     notes = [note(index, f"the number of whales is {index}") for index in range(9)]
