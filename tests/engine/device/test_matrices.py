@@ -28,7 +28,8 @@ class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         out = function(*args, **(kwargs or {}))
-        self.made.append((str(function), out.dtype))
+        if isinstance(out, torch.Tensor):
+            self.made.append((str(function), out.dtype))
         return out
 
 

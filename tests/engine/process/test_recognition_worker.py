@@ -16,6 +16,12 @@ from tests.engine.harness import load_tiny
 from tests.engine.tiny_gguf import QWEN2
 
 
+def recogniser_on_cpu() -> WhisperRecognizer:
+    recogniser = WhisperRecognizer.__new__(WhisperRecognizer)
+    recogniser.is_on_gpu = False
+    return recogniser
+
+
 @pytest.fixture(scope="module")
 def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> DeviceDecoder:
     decoder = load_tiny(tmp_path_factory.mktemp("tiny"), QWEN2, "device").decoder
@@ -44,7 +50,7 @@ def test_by_setting(
     on_cpu: DeviceDecoder, on_gpu: DeviceDecoder, setting: str, on_a_gpu: bool, beside: bool
 ) -> None:
     """`auto` follows the decoder, and the other two are what they say."""
-    whisper = WhisperRecognizer.__new__(WhisperRecognizer)
+    whisper = recogniser_on_cpu()
     config = EngineConfig(recognition=setting)
     worker = recognition_worker(whisper, config, on_gpu if on_a_gpu else on_cpu)
     assert (worker is not None) == beside
@@ -56,6 +62,6 @@ def test_auto_is_the_default_and_embeddings_stay_within(on_gpu: DeviceDecoder) -
     """A model's own encoder puts embeddings into its session's stream, which steps read. An LLM
     server is no decoder on a GPU here."""
     assert EngineConfig().recognition == "auto"
-    whisper = WhisperRecognizer.__new__(WhisperRecognizer)
+    whisper = recogniser_on_cpu()
     assert recognition_worker(FakeRecognizer("a word"), EngineConfig(), on_gpu) is None
     assert recognition_worker(whisper, EngineConfig()) is None
