@@ -167,7 +167,12 @@ def left_of(run: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if _is_worker(config) and config.option.basetemp is not None:
+        # `popen-gw0` would make paths of sockets too long (107 characters) below some TMPDIR.
+        folder = Path(config.option.basetemp)
+        config.option.basetemp = str(folder.with_name(folder.name.removeprefix("popen-gw")))
     if not _is_worker(config) and config.getoption("tx", None):
         config.pluginmanager.register(Controller())
         # Several processes with as many torch threads as cores each: a thread that waits in a busy

@@ -114,6 +114,17 @@ def suite(folder: Path, *options: str, **files: str) -> subprocess.Popen[str]:
     )
 
 
+def test_folders_of_a_worker_have_short_names(tmp_path: Path) -> None:
+    """Each its own, hardly longer than without workers: sockets lie in them."""
+    where = "def test_where(tmp_path): assert tmp_path.parent.name in '01', f'<{tmp_path}>'\n"
+    folder, base = tmp_path / "tests", tmp_path / "base"
+    folder.mkdir()
+    with suite(folder, f"--basetemp={base}", test_one=where, test_two=where) as running:
+        said, _ = running.communicate(timeout=WAIT_S)
+    assert running.returncode == 0, said
+    assert sorted(path.name for path in base.iterdir()) == ["0", "1"]
+
+
 def test_a_test_that_nothing_interrupts_is_named_and_ends_the_run(tmp_path: Path) -> None:
     """Its own timeout is a signal, which code that never returns to Python does not see. The other
     worker's reports come, whatever is in them."""
