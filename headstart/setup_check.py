@@ -1,8 +1,9 @@
 """What `make setup` needs of a machine, checked before it downloads anything.
 
 `python -I headstart/setup_check.py FOLDER` prints each problem with its remedy and returns 1, or
-prints nothing and returns 0. FOLDER is the virtual environment, made or not. It runs on the
-machine's own Python, which may be too old: syntax of 3.6, and the standard library alone.
+prints nothing and returns 0. With `HEADSTART_SETUP_CHECK=off` it prints, but returns 0. FOLDER is
+the virtual environment, made or not. It runs on the machine's own Python, which may be too old:
+syntax of 3.6, and the standard library alone.
 
 """
 
@@ -14,6 +15,7 @@ import sys
 import sysconfig
 import tempfile
 
+SWITCH = "HEADSTART_SETUP_CHECK"
 OLDEST, NEWEST = (3, 11), (3, 14)
 """The Pythons for which all that constraints.txt pins has wheels."""
 GLIBC = (2, 28)
@@ -22,6 +24,8 @@ ENVIRONMENT_BYTES = 6_800_000_000
 WHEELS_BYTES = 3_400_000_000
 """What the environment comes from, which pip keeps while it installs: beside it, unless TMPDIR says
 otherwise."""
+OTHER_WHEELS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CONFIG_FILE")
+"""With these pip may find other builds of PyTorch, whose size is not known."""
 PROGRAM = """
 #include <math.h>
 #include <pthread.h>
@@ -33,10 +37,13 @@ COMPILE_TIMEOUT_S = 60
 
 def problems(folder: str) -> "list[str]":
     """One or two sentences for each thing that set-up would fail at."""
-    made = os.path.exists(os.path.join(folder, "bin", "python"))
+    made = os.path.realpath(sys.prefix) == os.path.realpath(folder)  # it runs on that one's Python
     version = (sys.version_info[0], sys.version_info[1])
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
-    found = [python_problem(version, free_threaded), system_problem(glibc(), sys.maxsize > 2**32)]
+    python = python_problem(version, free_threaded)
+    if python and made:
+        python += f" (first: rm -r {folder}, which was made with this one)"
+    found = [python, system_problem(glibc(), sys.maxsize > 2**32)]
     found += ["" if made else venv_problem(), compiler_problem(), folder_problem(folder)]
     return [problem for problem in found if problem]
 
@@ -92,7 +99,10 @@ def venv_problem() -> str:
 
 
 def compiler_problem() -> str:
-    """No C compiler, or one that lacks the C library's headers or its linker."""
+    """No C compiler, or one that lacks the C library's headers or its linker. Whoever has chosen
+    the kernels of plain torch needs none."""
+    if os.environ.get("HEADSTART_KERNELS") == "reference":
+        return ""
     names = filter(None, (os.environ.get("CC"), "cc", "gcc", "clang"))
     compiler = next(filter(None, map(shutil.which, names)), None)
     remedy = "(Debian and Ubuntu: apt install gcc libc6-dev; Fedora: dnf install gcc)"
@@ -129,10 +139,16 @@ def folder_problem(folder: str) -> str:
         return f"{parent} cannot be written to: clone headstart into a folder of yours"
     if os.path.exists(os.path.join(folder, ".installed")):
         return ""  # complete once: little is to come
+    if any(os.environ.get(name) for name in OTHER_WHEELS):
+        return ""  # perhaps PyTorch without CUDA, which takes a quarter
     elsewhere = bool(os.environ.get("TMPDIR"))
     wanted_bytes = ENVIRONMENT_BYTES + (0 if elsewhere else WHEELS_BYTES) - size_bytes(folder)
-    free_bytes = shutil.disk_usage(parent).free
-    if free_bytes < wanted_bytes:
+    try:
+        # The folder may be a mount of its own, as a container's volume.
+        total_bytes, _, free_bytes = shutil.disk_usage(folder if os.path.isdir(folder) else parent)
+    except OSError:
+        return ""
+    if total_bytes and free_bytes < wanted_bytes:  # some file systems know neither, and say 0
         said = f"{parent} has {free_bytes / 1e9:.1f} GB free, set-up needs {wanted_bytes / 1e9:.1f}"
         return f"{said}: free some, or clone to another disk"
     return ""
@@ -155,7 +171,10 @@ def main(folder: str) -> int:
     found = problems(folder)
     for problem in found:
         sys.stderr.write(problem + "\n")
-    return 1 if found else 0
+    if not found or os.environ.get(SWITCH) == "off":
+        return 0
+    sys.stderr.write(f"If that is wrong: {SWITCH}=off goes on all the same\n")
+    return 1
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
@@ -9,14 +10,14 @@ from headstart.kernels.native import CompilerError, build, find_compiler
 
 
 def main() -> int:
-    """Build; 0 if the kernels are ready, 1 with the compiler's message otherwise."""
+    """Build; 0 if the kernels are ready or not wanted, 1 with the compiler's message otherwise."""
     started_s = time.perf_counter()
     try:
         print(f"kernels: compiling with {find_compiler()} if necessary ...", flush=True)
         path, compiled = build()
     except CompilerError as error:
         print(f"kernels: {error}", file=sys.stderr)
-        return 1
+        return 0 if os.environ.get("HEADSTART_KERNELS") == "reference" else 1
     took = f"compiled in {time.perf_counter() - started_s:.1f} s" if compiled else "ready already"
     print(f"kernels: {took}: {path}")
     return 0

@@ -5,9 +5,11 @@ pytest-xdist runs them; a file's tests stay together, so what a module sets up i
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -59,10 +61,21 @@ def workers(chosen: str | None, cores: int, free_bytes: int | None) -> int:
     return max(1, min(cores, fitting, WORKERS_MAX))
 
 
+def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
+    """Cores that this process may run on, and no more than a container's limit (cgroup v2) allows
+    the time of: more workers would make each test slower, up to its timeout."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota_us, period_us = map(int, cpu_max.read_text().split())  # "max": no limit
+        return max(1, min(cores, round(quota_us / period_us)))
+    except (OSError, ValueError, ZeroDivisionError):
+        return cores
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """What `-n auto` means. One worker is pytest itself, as without xdist."""
-    number = workers(os.environ.get(WORKERS), len(os.sched_getaffinity(0)), available_bytes())
+    number = workers(os.environ.get(WORKERS), usable_cores(), available_bytes())
     print(f"processes that test: {number} ({WORKERS} chooses another number)", flush=True)
     return 0 if number == 1 else number
 
@@ -100,15 +113,17 @@ class Controller:
 
     def __init__(self) -> None:
         self.lost: list[str] = []
+        self.run_of_lost = ""
         self.ran: set[str] = set()
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, error: object | None) -> None:
+    def pytest_testnodedown(self, node: Any, error: object | None) -> None:
         """A worker that died is not replaced (`--max-worker-restart=0`): what killed one is named,
         and the others come to an end."""
         if error:
             self.lost.append(str(error))
+            self.run_of_lost = node.workerinput["testrunuid"]
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self.ran.add(nodeid)
@@ -130,16 +145,34 @@ class Controller:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, None, None]:
         """xdist tells its workers to end, and kills what does not within ten seconds. Servers and
-        browsers of a worker that was killed end here."""
+        browsers of a worker that was killed end here, then or amid the run."""
         family = psutil.Process().children(recursive=True)
         try:
             return (yield)
         finally:
+            if self.run_of_lost:
+                family += left_of(self.run_of_lost)
             for process in psutil.wait_procs(family, timeout=END_WAIT_S)[1]:
                 process.kill()
 
 
+def left_of(run: str) -> list[psutil.Process]:
+    """What workers of a run have started, whoever is its parent now. (A worker names its run for
+    them; its own environment, as it began, does not.)"""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):  # another user's, or ended meanwhile
+            if process.environ().get("PYTEST_XDIST_TESTRUNUID") == run:
+                found.append(process)
+    return found
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
+    if _is_worker(config) and config.option.basetemp is not None:
+        # `popen-gw0` would make paths of sockets too long (107 characters) below some TMPDIR.
+        folder = Path(config.option.basetemp)
+        config.option.basetemp = str(folder.with_name(folder.name.removeprefix("popen-gw")))
     if not _is_worker(config) and config.getoption("tx", None):
         config.pluginmanager.register(Controller())
         # Several processes with as many torch threads as cores each: a thread that waits in a busy

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests import parallel
-from tests.parallel import LONGEST, Controller, workers
+from tests.parallel import LONGEST, Controller, usable_cores, workers
 
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 1 << 30
@@ -40,6 +40,28 @@ SLEEPER = (sys.executable, "-c", "print(flush=True); import time; time.sleep(600
 def test_how_many(chosen: str | None, cores: int, free_bytes: int | None, expected: int) -> None:
     """One for each core that three GiB are free for, eight at most; what is chosen counts more."""
     assert workers(chosen, cores, free_bytes) == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        ("200000 100000\n", 2),
+        ("250000 100000\n", 2),
+        ("20000 100000\n", 1),
+        ("9900000 100000\n", 64),
+        ("max 100000\n", 64),
+        ("", 64),
+        (None, 64),
+    ],
+)
+def test_a_containers_limit_of_time_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, expected: int
+) -> None:
+    """It may use all of the machine's cores, for the time of fewer."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
+    if limit is not None:
+        (tmp_path / "cpu.max").write_text(limit)
+    assert usable_cores(tmp_path / "cpu.max") == expected
 
 
 @pytest.mark.parametrize("chosen", ["0", "-1", "two", "1.5"])
@@ -90,6 +112,17 @@ def suite(folder: Path, *options: str, **files: str) -> subprocess.Popen[str]:
         text=True,
         start_new_session=True,
     )
+
+
+def test_folders_of_a_worker_have_short_names(tmp_path: Path) -> None:
+    """Each its own, hardly longer than without workers: sockets lie in them."""
+    where = "def test_where(tmp_path): assert tmp_path.parent.name in '01', f'<{tmp_path}>'\n"
+    folder, base = tmp_path / "tests", tmp_path / "base"
+    folder.mkdir()
+    with suite(folder, f"--basetemp={base}", test_one=where, test_two=where) as running:
+        said, _ = running.communicate(timeout=WAIT_S)
+    assert running.returncode == 0, said
+    assert sorted(path.name for path in base.iterdir()) == ["0", "1"]
 
 
 def test_a_test_that_nothing_interrupts_is_named_and_ends_the_run(tmp_path: Path) -> None:
@@ -160,3 +193,24 @@ def test_servers_of_a_killed_worker_end(monkeypatch: pytest.MonkeyPatch) -> None
         with contextlib.suppress(StopIteration):
             next(finish)
         until(lambda: is_gone(server.pid))
+
+
+def test_servers_of_a_worker_that_the_system_killed_end(tmp_path: Path) -> None:
+    """As for want of memory: its servers are nobody's children then."""
+    killed = (
+        "import os, pathlib, signal, subprocess\n"
+        "def test_killed():\n"
+        f"    process = subprocess.Popen({SLEEPER!r}, stdout=subprocess.DEVNULL)\n"
+        "    pathlib.Path(__file__).with_suffix('.pid').write_text(str(process.pid))\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    with suite(tmp_path, test_killed=killed, test_other="def test_other(): pass\n") as running:
+        said, _ = running.communicate(timeout=WAIT_S)
+    pid = int((tmp_path / "test_killed.pid").read_text())
+    try:
+        assert running.returncode == 1, said
+        assert "a worker ended amid its tests; 1 tests were not finished" in said
+        until(lambda: is_gone(pid))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -81,7 +81,8 @@ class KeptHalves:
             paths = [path for (path,) in found]
             for path in paths:
                 _check(path)
-                os.utime(path)  # it was used last now
+                with contextlib.suppress(OSError):  # another user's, or read only
+                    os.utime(path)  # it was used last now
             return [session(path) for path in paths]
         except FileNotFoundError:
             return None

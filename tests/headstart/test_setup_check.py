@@ -35,6 +35,11 @@ def script(path: Path, *lines: str) -> None:
     path.chmod(0o755)
 
 
+def no_other_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in setup_check.OTHER_WHEELS:
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_it_runs_on_a_python_that_is_too_old() -> None:
     """Its syntax is that of 3.6, and nothing but the standard library is imported."""
     tree = ast.parse(SCRIPT.read_text(), feature_version=(3, 6))
@@ -57,8 +62,8 @@ def test_a_machine_that_has_everything_is_told_nothing(tmp_path: Path) -> None:
         check=False,
     )
     assert done.stdout == ""
-    lines = [line for line in done.stderr.splitlines() if "GB free" not in line]
-    assert lines == []
+    full = "GB free" in done.stderr  # then a line of that, and one of how to go on all the same
+    assert done.stderr.count("\n") == (2 if full else 0)
     assert done.returncode == (1 if done.stderr else 0)
 
 
@@ -72,7 +77,39 @@ def test_all_that_is_missing_is_named_at_once(
     assert [line.split(" (")[0] for line in said.err.splitlines()] == [
         "headstart needs a C compiler",
         f"{programs / 'gone'} cannot be written to: clone headstart into a folder of yours",
+        "If that is wrong: HEADSTART_SETUP_CHECK=off goes on all the same",
     ]
+
+
+def test_the_user_may_know_better(
+    programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the check off its findings are still printed."""
+    monkeypatch.setenv("HEADSTART_SETUP_CHECK", "off")
+    assert setup_check.main(str(programs / "gone" / ".venv")) == 0
+    assert "headstart needs a C compiler" in capsys.readouterr().err
+
+
+def test_an_environment_of_a_python_without_wheels_has_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another PYTHON alone would change nothing: make goes on with the one in the environment."""
+    folder = tmp_path / ".venv"
+    monkeypatch.setattr(setup_check, "NEWEST", (3, 10))
+    monkeypatch.setattr(setup_check, "OLDEST", (3, 10))
+    monkeypatch.setattr(sys, "prefix", str(folder))
+    assert f"(first: rm -r {folder}," in setup_check.problems(str(folder))[0]
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    assert "rm -r" not in setup_check.problems(str(folder))[0]
+
+
+def test_the_kernels_of_plain_torch_need_no_compiler(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """docs/troubleshooting.md says so."""
+    assert setup_check.compiler_problem() != ""
+    monkeypatch.setenv("HEADSTART_KERNELS", "reference")
+    assert setup_check.compiler_problem() == ""
 
 
 @pytest.mark.parametrize("version", [(3, 9), (3, 10), (3, 15), (4, 0)])
@@ -144,6 +181,7 @@ def test_a_full_disk_is_told_before_the_download(
 ) -> None:
     """What the environment has already counts."""
     needed = setup_check.ENVIRONMENT_BYTES + setup_check.WHEELS_BYTES
+    no_other_wheels(monkeypatch)
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(needed, 1000, needed - 1000))
     assert setup_check.folder_problem(str(tmp_path / ".venv")).startswith(
@@ -152,6 +190,45 @@ def test_a_full_disk_is_told_before_the_download(
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "file").write_bytes(bytes(1000))
     assert setup_check.folder_problem(str(tmp_path / ".venv")) == ""
+
+
+@pytest.mark.parametrize("name", setup_check.OTHER_WHEELS)
+def test_room_is_not_judged_where_pip_may_find_other_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """PyTorch for the CPU takes much less."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10, 9, 1))
+    monkeypatch.setenv(name, "https://wheels.example/cpu")
+    assert setup_check.folder_problem(str(tmp_path / ".venv")) == ""
+
+
+def test_a_file_system_that_does_not_tell_its_room_is_let_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some on a network answer with zeros, or not at all."""
+    no_other_wheels(monkeypatch)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 0))
+    assert setup_check.folder_problem(str(tmp_path / ".venv")) == ""
+
+    def fail(_: str) -> Usage:
+        raise OSError("function not implemented")
+
+    monkeypatch.setattr(shutil, "disk_usage", fail)
+    assert setup_check.folder_problem(str(tmp_path / ".venv")) == ""
+
+
+def test_room_is_that_of_the_environments_own_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container may have a volume mounted there."""
+    no_other_wheels(monkeypatch)
+    folder = tmp_path / ".venv"
+    folder.mkdir()
+    large, full = Usage(1 << 40, 0, 1 << 40), Usage(1000, 1000, 0)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda where: large if str(where) == str(folder) else full
+    )
+    assert setup_check.folder_problem(str(folder)) == ""
 
 
 def test_a_path_with_a_colon_is_refused(tmp_path: Path) -> None:
@@ -184,6 +261,18 @@ def test_make_says_what_to_install_where_there_is_no_python(tmp_path: Path) -> N
     assert done.returncode == 2
     assert "there is no python3.99 (Debian and Ubuntu: apt install python3" in done.stderr
     assert not (tmp_path / ".venv").exists()
+
+
+def test_make_checks_the_python_that_it_will_use(tmp_path: Path) -> None:
+    """An environment without pip, as uv makes them, is made again: by PYTHON, which is checked."""
+    place = tmp_path / "clone"
+    (place / ".venv" / "bin").mkdir(parents=True)
+    script(place / ".venv" / "bin" / "python", 'case "$*" in *pip*) exit 1;; esac')
+    python = tmp_path / "python"
+    script(python, 'echo "checked: $2" >&2', "exit 1")
+    done = make_setup(place, str(python))
+    assert done.returncode == 2
+    assert "checked: headstart/setup_check.py" in done.stderr
 
 
 @pytest.mark.parametrize("folder", ["plain", "a path with spaces"])

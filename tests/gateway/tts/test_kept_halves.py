@@ -196,3 +196,18 @@ def test_a_kept_voice_speaks(weights: Path) -> None:
     lengths = [sum(map(len, load_vits("joe", ensure("joe")).speak("Paris.", 1.0))) for _ in "12"]
     assert all(length > 5_000 for length in lengths)
     assert len(files(weights)) == len(HALVES)
+
+
+def test_a_folder_that_may_only_be_read_serves(
+    weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one in a container's image: when a file was used cannot be noted, but it can be used."""
+    kept(weights).make(MODELS)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError("read-only file system")
+
+    monkeypatch.setattr(os, "utime", refuse)
+    found = kept(weights).load()
+    assert found is not None
+    assert results(found) == WANTED
