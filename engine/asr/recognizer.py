@@ -30,7 +30,12 @@ from headstart.engine.asr import persist
 from headstart.engine.asr.adopt import adopted
 from headstart.engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, Task
 from headstart.engine.asr.errors import BadAudio
-from headstart.engine.asr.final_pass import ENCODER_LIMIT_S, FinalPass, FinalSettings
+from headstart.engine.asr.final_pass import (
+    ENCODER_LIMIT_S,
+    TAIL_FRAMES,
+    FinalPass,
+    FinalSettings,
+)
 from headstart.engine.asr.hypothesis import (
     Agreement,
     AgreementSettings,
@@ -369,6 +374,8 @@ class WhisperRecognizer:
 
     def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> Pieces[None]:
         """A new hypothesis of each window, and what follows from it."""
+        for utterance in utterances:
+            self._fit(utterance)
         every = yield from self._decode(utterances, clock)
         for utterance, decoded in zip(utterances, every, strict=True):
             self._judge(utterance, decoded)
@@ -387,6 +394,18 @@ class WhisperRecognizer:
                 )
                 if cut is not None:
                     self._slide(utterance, cut)
+
+    def _fit(self, utterance: OpenRecognition) -> None:
+        """Make a window that the encoder does not take, because a GPU had no room for passes
+        meanwhile, begin `keep_s` before its end. The final pass hears what is given up, as far back
+        as it hears anything."""
+        longest_s = ENCODER_LIMIT_S - self.settings.pad_s
+        if utterance.window_frames + TAIL_FRAMES <= longest_s * FRAMES_PER_SECOND:
+            return
+        utterance.settled = utterance.committed
+        utterance.agreement, utterance.shown = Agreement(), Shown()
+        kept = int(self.settings.keep_s * FRAMES_PER_SECOND)
+        self._drop(utterance, utterance.window_frames - kept)
 
     def _slide(self, utterance: OpenRecognition, cut: Cut) -> None:
         """Give up the sound before the cut; its words are settled."""

@@ -120,11 +120,11 @@ class RecognitionPasses:
         return None if self._worker is None else self._worker.fileno()
 
     def close(self) -> None:
+        if self._worker is not None:  # first: what runs in the thread cannot be closed from here
+            self._worker.close()
         for each in self._under_way:
             each.work.close()
         self._under_way.clear()
-        if self._worker is not None:
-            self._worker.close()
 
     def collect(self) -> bool:
         """Take in the result of a pass that has ended. Whether there was one."""

@@ -22,6 +22,7 @@ from headstart.benchmarks.inputs.recordings import load_f32
 from headstart.benchmarks.references.offline import Offline, normaliser
 from headstart.engine.asr.decoding import GreedyDecoder, Job, Task
 from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.recording import LONGEST_SAMPLES
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.caches import EncodedSound, Text
@@ -386,6 +387,33 @@ def test_a_full_gpu_is_an_error_of_the_session(
         assert np.array_equal(utterance.recording.whole(None), noise)
         assert utterance.window_frames == twin.window_frames
         assert recognizer.finish(utterance).committed == wanted
+
+
+def test_a_gpu_that_stays_full_for_long(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More sound than the encoder takes comes meanwhile: what does not fit is not heard live, and
+    the final pass hears as much as of any utterance."""
+    exact = load_checkpoint(tiny, exact=True)
+    ours = placed(exact, whisper_place(CPU, torch.float32))
+    recognizer = WhisperRecognizer.over(ours, tiny)
+    noise = np.random.default_rng(0).normal(0, 0.1, 36 * 16_000).astype(np.float32)
+    chunks, utterance = np.split(noise, 36), recognizer.open()
+    recognizer.recognize(utterance, chunks[0])
+    encode, full = ours.encoder._fronts, True
+
+    def limited(sounds: Sequence[EncodedSound]) -> list[torch.Tensor]:
+        found = encode(sounds)
+        if full:
+            raise torch.OutOfMemoryError
+        return found
+
+    monkeypatch.setattr(ours.encoder, "_fronts", limited)
+    for chunk in chunks[1:-1]:
+        with pytest.raises(DeviceFull):
+            recognizer.recognize(utterance, chunk)
+    full = False
+    recognizer.recognize(utterance, chunks[-1])
+    assert recognizer.finish(utterance).audio_tokens == 36 * 50
+    assert np.array_equal(utterance.recording.whole(), noise[-LONGEST_SAMPLES:])
 
 
 def test_a_pass_is_on_a_stream_of_its_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import select
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -14,7 +15,7 @@ from headstart.engine import api
 from headstart.engine.errors import EngineError, SoftTableFull
 from headstart.engine.interfaces import Pcm
 from headstart.engine.process.worker_thread import WorkerThread
-from tests.engine.fakes import Bench, FakeWords, echo
+from tests.engine.fakes import Bench, FakeRecognizer, FakeWords, echo
 
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=2_000)
 QUESTION = "what is the capital of france"
@@ -328,3 +329,42 @@ def test_a_real_thread_wakes_the_engine() -> None:
     assert prepared == [True]
     assert select.select(bench.engine.wake_fds, [], [], 0)[0] == []
     bench.close()
+
+
+class HeldRecognizer(FakeRecognizer):
+    """A pass begins, and ends when `released`."""
+
+    def __init__(self) -> None:
+        super().__init__(QUESTION)
+        self.begun, self.released = threading.Event(), threading.Event()
+
+    def recognize_batch(
+        self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]
+    ) -> Sequence[FakeWords]:
+        self.begun.set()
+        assert self.released.wait(PATIENCE_S)
+        return super().recognize_batch(utterances, pcms)
+
+
+class ReleasingThread(WorkerThread):
+    """Lets the pass of `recognizer` end when it is about to wait for it."""
+
+    def __init__(self, recognizer: HeldRecognizer) -> None:
+        super().__init__("recogniser")
+        self._recognizer = recognizer
+
+    def close(self) -> None:
+        self._recognizer.released.set()
+        super().close()
+
+
+def test_the_engine_closes_while_a_thread_is_in_a_pass() -> None:
+    """It waits for the thread first: a pass that runs there cannot be closed from here."""
+    recognizer = HeldRecognizer()
+    bench = Bench(recognizer=recognizer, worker=ReleasingThread(recognizer))
+    bench.open()
+    begin(bench)
+    bench.run()
+    assert recognizer.begun.wait(PATIENCE_S)
+    bench.close()
+    assert not bench.engine.is_recognising
