@@ -340,7 +340,7 @@ class HeldRecognizer(FakeRecognizer):
 
     def recognize_batch(
         self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]
-    ) -> Sequence[FakeWords]:
+    ) -> list[FakeWords]:
         self.begun.set()
         assert self.released.wait(PATIENCE_S)
         return super().recognize_batch(utterances, pcms)
