@@ -342,12 +342,12 @@ def _add_hearing(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--ears-sessions", type=int, default=2, help=at_once)
     group.add_argument("--chunk-ms", type=int, default=500, help="duration of an audio chunk")
     _add_choice(group, "--transcribe", "whether a Whisper transcribes beside a model directory")
-    together = "sessions whose audio shares one recogniser pass"
+    together = "sessions whose audio shares one recogniser pass; 0: 1 on a CPU, more on a GPU"
     group.add_argument("--heard-together", type=int, default=0, help=together)
     device = "what recognises speech: auto (the GPU that decodes, if one does), or as --device"
     group.add_argument("--ears-device", default="auto", help=device)
     where = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "
-    _add_choice(group, "--recognition", where + "auto: beside if a GPU decodes")
+    _add_choice(group, "--recognition", where + "auto: beside if a GPU decodes or recognises")
 
 
 def _add_pictures(group: argparse._ArgumentGroup) -> None:
