@@ -140,6 +140,8 @@ class ArmFunction:
             if isinstance(value, bytes):
                 kept.append(value)
                 integers.append(ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p).value or 0)
+            elif isinstance(value, ctypes.Array):
+                integers.append(ctypes.addressof(value))
             elif isinstance(value, float) or kind in (ctypes.c_float, ctypes.c_double):
                 floats.append(float(value))
                 single = int(kind is ctypes.c_float)
