@@ -16,8 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests import parallel
-from tests.parallel import LONGEST, Controller, usable_cores, workers
+from tests.parallel import LONGEST, usable_cores, workers
 
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 1 << 30
@@ -181,20 +180,34 @@ def test_an_interrupt_ends_the_workers_and_their_servers(tmp_path: Path) -> None
     assert all(is_gone(int(path.read_text())) for path in pids)
 
 
-def test_servers_of_a_killed_worker_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that does not end in time is killed, and cannot end what it started."""
-    monkeypatch.setattr(parallel, "END_WAIT_S", 0.1)
-    code = f"import subprocess; p = subprocess.Popen({SLEEPER!r}); p.wait()"
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as worker:
-        assert worker.stdout is not None
-        worker.stdout.readline()  # of the server
-        (server,) = psutil.Process(worker.pid).children()
-        finish = Controller().pytest_sessionfinish()
-        next(finish)
-        worker.kill()
-        with contextlib.suppress(StopIteration):
-            next(finish)
-        until(lambda: is_gone(server.pid))
+def test_servers_of_a_killed_worker_end() -> None:
+    """A worker that does not end in time is killed, and cannot end what it started.
+
+    The controller is a process of its own: it kills all that it has started, and the process that
+    runs this test may have started a browser for other tests."""
+    worker = f"import subprocess; p = subprocess.Popen({SLEEPER!r}); p.wait()"
+    controller = (
+        "import contextlib, subprocess, sys, psutil\n"
+        "from tests import parallel\n"
+        "parallel.END_WAIT_S = 0.1\n"
+        f"worker = subprocess.Popen([sys.executable, '-c', {worker!r}], stdout=subprocess.PIPE)\n"
+        "worker.stdout.readline()  # of the server\n"
+        "(server,) = psutil.Process(worker.pid).children()\n"
+        "finish = parallel.Controller().pytest_sessionfinish()\n"
+        "next(finish)\n"
+        "worker.kill()\n"
+        "with contextlib.suppress(StopIteration):\n"
+        "    next(finish)\n"
+        "print(server.pid)\n"
+    )
+    said = subprocess.check_output(
+        [sys.executable, "-c", controller],
+        cwd=ROOT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    pid = int(said)
+    until(lambda: is_gone(pid))
 
 
 def test_servers_of_a_worker_that_the_system_killed_end(tmp_path: Path) -> None:
