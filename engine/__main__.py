@@ -342,7 +342,7 @@ def _add_hearing(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--ears-sessions", type=int, default=2, help=at_once)
     group.add_argument("--chunk-ms", type=int, default=500, help="duration of an audio chunk")
     _add_choice(group, "--transcribe", "whether a Whisper transcribes beside a model directory")
-    together = "sessions whose audio shares one recogniser pass; 0: 1 on a CPU, more on a GPU"
+    together = "sessions whose audio shares one recogniser pass, at most; 0: by load and device"
     group.add_argument("--heard-together", type=int, default=0, help=together)
     device = "what recognises speech: auto (the GPU that decodes, if one does), or as --device"
     group.add_argument("--ears-device", default="auto", help=device)

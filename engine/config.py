@@ -15,6 +15,7 @@ from headstart.engine.errors import BadSettings
 
 MIB = 1 << 20
 LONGEST_CHUNK_MS = 2000
+HEARD_TOGETHER_ON_CPU = 4
 HEARD_TOGETHER_ON_GPU = 8
 MIN_TEXT_KEPT = 0.3
 KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
@@ -94,10 +95,9 @@ class EngineConfig:
         max_context_tokens: limit of one session; the model's own limit applies too.
         token_budget: tokens the decoder takes per step; a step's length bounds how long a
             decoding session waits for another one's prefill.
-        heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
-            sum of its parts' times and all wait for its end, so one at a time is fastest for all
-            (docs/performance.md); a GPU gains from more. 0: 1 on a CPU, `HEARD_TOGETHER_ON_GPU` on
-            a GPU.
+        heard_together: sessions whose audio shares one recogniser pass, at most. 0: on a CPU a
+            quarter of those that wait, up to `HEARD_TOGETHER_ON_CPU`; on a GPU all that wait, up to
+            `HEARD_TOGETHER_ON_GPU`.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
             so that it and the decoder share the cores, "within" them, one after the other, or
             "auto": beside if a GPU decodes or recognises, which leaves the cores to the other.

@@ -6,8 +6,8 @@ that is one decoder step: every answer advances by one token, and the rest of th
 prefills. Between the pieces of a pass the backend has its step only for an answer without a first
 token. So a first token and an end of speech wait for one piece, an answer for one pass and the more
 urgent ones, and recognition for one decoder step for each of its passes and each such answer.
-Chunks of up to `heard_together` sessions that wait at the same time share one pass, unless an
-answer is being decoded. With a `recognition_worker` recognition runs beside the steps
+Chunks of several sessions that wait at the same time share one pass, by `heard_together`. With a
+`recognition_worker` recognition runs beside the steps
 (`headstart.engine.session.recognition`), and neither waits for the other.
 
 Pictures may be encoded beside the steps (`headstart.engine.interfaces.PictureEncoding`). Then two
@@ -25,7 +25,7 @@ No sockets and no clock: commands come in by `receive`, events go out by `emit`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from headstart.engine import api
@@ -38,7 +38,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
 from headstart.engine.scheduling.step_log import StepLog, StepWork
 from headstart.engine.session.command_queue import Waiting
-from headstart.engine.session.recognition import RecognitionPasses, Worker
+from headstart.engine.session.recognition import RecognitionPasses, Sharing, Worker
 from headstart.engine.session.session import Emit, NewStream, Session
 
 # The only commands that take more than a millisecond: at most one of them per step.
@@ -85,8 +85,9 @@ class Backend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """The parts of an engine. `clock` is `time.monotonic_ns`; for `heard_together` see
-    `headstart.engine.config`; `recognition_worker`: None runs recognition within the steps."""
+    """The parts of an engine. `clock` is `time.monotonic_ns`; `heard_together`: how
+    many sessions share a pass of the recogniser; `recognition_worker`: None runs recognition within
+    the steps."""
 
     services: ModelServices
     pool: BlockPool
@@ -94,7 +95,7 @@ class EngineParts:
     admission: AdmissionController
     new_stream: NewStream
     clock: Callable[[], int]
-    heard_together: int = 1
+    heard_together: Sharing = field(default_factory=Sharing)
     recognition_worker: Worker | None = None
 
 
@@ -435,9 +436,8 @@ class Engine:
             self._served.add(first.name)
             self._passes.begin_final(first)
         elif first.commands.next_is_audio:
-            together = 1 if self._is_answering else self.parts.heard_together
-            sounding = (s for s in waiting if s.commands.next_is_audio)
-            heard = [s for s in sounding if not s.needs_final_pass][:together]
+            sounding = [s for s in waiting if s.commands.next_is_audio and not s.needs_final_pass]
+            heard = sounding[: self.parts.heard_together.of(len(sounding))]
             self._served.update(session.name for session in heard)
             self._passes.begin_sound(heard)
         else:
@@ -469,15 +469,6 @@ class Engine:
         """Whether an answer, speculated ones included, waits for its first token."""
         return any(
             answer.wants_steps and not answer.tokens
-            for session in self.sessions.values()
-            for answer in session.answers()
-        )
-
-    @property
-    def _is_answering(self) -> bool:
-        """Whether an answer is being decoded, speculation not counted."""
-        return any(
-            answer.wants_steps and not answer.speculative
             for session in self.sessions.values()
             for answer in session.answers()
         )

@@ -13,12 +13,13 @@ from headstart.engine.asr.choice import Demand
 from headstart.engine.asr.chosen import ChosenRecognizer, Load, load_best, load_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from headstart.engine.config import HEARD_TOGETHER_ON_GPU, EngineConfig
+from headstart.engine.config import HEARD_TOGETHER_ON_CPU, HEARD_TOGETHER_ON_GPU, EngineConfig
 from headstart.engine.device.choice import CPU, Choice, on_gpu_of
 from headstart.engine.errors import DeviceFull, NoDevice
 from headstart.engine.interfaces import SpeechRecognizer
 from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.worker_thread import WorkerThread
+from headstart.engine.session.recognition import Sharing
 
 log = logging.getLogger("headstart.engine")
 
@@ -90,9 +91,12 @@ def recognition_worker(
     return WorkerThread("recogniser") if beside else None
 
 
-def heard_together(recognizer: SpeechRecognizer, config: EngineConfig) -> int:
-    """How many sessions share a pass, by the settings, or by where the recogniser is."""
+def heard_together(recognizer: SpeechRecognizer, config: EngineConfig) -> Sharing:
+    """How many sessions share a pass, by the settings, or by where the recogniser is.
+
+    On a CPU a pass takes nearly the sum of its sounds' times and all wait for its end, so sounds
+    share one only where many wait (docs/performance.md)."""
     if config.heard_together:
-        return config.heard_together
+        return Sharing(config.heard_together)
     on_gpu = isinstance(recognizer, WhisperRecognizer) and recognizer.is_on_gpu
-    return HEARD_TOGETHER_ON_GPU if on_gpu else 1
+    return Sharing(HEARD_TOGETHER_ON_GPU) if on_gpu else Sharing(HEARD_TOGETHER_ON_CPU, waiting=4)

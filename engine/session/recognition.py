@@ -32,6 +32,18 @@ from headstart.engine.session.session import Session
 from headstart.engine.session.utterance import AudioBatch
 
 
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """How many sessions' sounds share a pass: one of every `waiting` that wait, at most `most`."""
+
+    most: int = 1
+    waiting: int = 1
+
+    def of(self, waiting: int) -> int:
+        """Of so many sounds, those that share the next pass; at least one."""
+        return max(1, min(self.most, waiting // self.waiting))
+
+
 class Worker(Protocol):
     """Runs functions one after another in a thread beside the engine's steps."""
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from msgspec.structs import replace
 
 from headstart.engine import api
+from headstart.engine.session.recognition import Sharing
 from tests.engine.fakes import HEARD_TOGETHER, Bench, echo
 
 EITHER_BACKEND = True
@@ -13,6 +16,7 @@ EITHER_BACKEND = True
 GREEDY = api.Sampling(repetition_penalty=1.0)
 QUESTION = "what is the capital of france"
 SECOND_NS = 1_000_000_000
+ON_CPU = Sharing(4, waiting=4)
 
 
 def respond(
@@ -54,6 +58,21 @@ def test_chunks_of_several_sessions_share_one_pass() -> None:
     assert [len(heard) for heard in bench.recognizer.passes] == [HEARD_TOGETHER, 1]
     assert all(bench.stream_text(name) == "<S>Hi</><U>what si" for name in names)
     assert len(bench.of(api.Chunk)) == len(names)
+
+
+def test_few_that_wait_have_a_pass_each() -> None:
+    """On a CPU a pass takes nearly as long as its sounds one after another, and all wait for its
+    end: only where many wait do some share one, and each reads its own words."""
+    bench = Bench()
+    bench.engine.parts = dataclasses.replace(bench.engine.parts, heard_together=ON_CPU)
+    names = [f"s{n}" for n in range(17)]
+    for name in names:
+        bench.open(name)
+    for name in names:
+        chunks_of(bench, name, [bench.now_ns])
+    bench.run()
+    assert [len(heard) for heard in bench.recognizer.passes] == [4, 3, 2, 2, 1, 1, 1, 1, 1, 1]
+    assert all(bench.stream_text(name) == "<S>Hi</><U>what si" for name in names)
 
 
 def test_a_session_that_is_behind_catches_up_in_fewer_passes() -> None:
@@ -142,8 +161,9 @@ def test_sound_outside_of_an_utterance_fails_alone() -> None:
 
 @pytest.mark.our_decoder("counts its steps")
 def test_an_answer_waits_for_one_sessions_pass_only() -> None:
-    """While an answer is being decoded, sessions that wait are heard one in each step."""
+    """While an answer is being decoded, the few sessions that wait are heard one in each step."""
     bench = Bench()
+    bench.engine.parts = dataclasses.replace(bench.engine.parts, heard_together=ON_CPU)
     names = ["s", "t", "u"]
     for name in names:
         bench.open(name)

@@ -13,7 +13,7 @@ import torch
 from headstart.engine.asr.chosen import ChosenRecognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.checkpoint import load_checkpoint
-from headstart.engine.config import HEARD_TOGETHER_ON_GPU, EngineConfig
+from headstart.engine.config import HEARD_TOGETHER_ON_CPU, HEARD_TOGETHER_ON_GPU, EngineConfig
 from headstart.engine.device import whisper
 from headstart.engine.device.choice import CPU, Choice, Found, recognising_device
 from headstart.engine.device.place import Place
@@ -23,6 +23,7 @@ from headstart.engine.process.recognizer import (
     heard_together,
     recognition_worker,
 )
+from headstart.engine.session.recognition import Sharing
 from tests.engine.asr.whisper_dirs import write_whisper
 
 HERE = torch.device("cpu")
@@ -151,14 +152,14 @@ def test_of_several_the_largest_that_has_room_and_time(
 def test_on_a_gpu_it_runs_beside_the_steps_and_for_several_at_once(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless the settings say otherwise; on a CPU neither."""
+    """Unless the settings say otherwise; on a CPU within them, and for several where many wait."""
     recognizer = WhisperRecognizer.over(load_checkpoint(folder), folder)
     assert recognition_worker(recognizer, settings()) is None
-    assert heard_together(recognizer, settings()) == 1
+    assert heard_together(recognizer, settings()) == Sharing(HEARD_TOGETHER_ON_CPU, waiting=4)
     recognizer.is_on_gpu = True
     worker = recognition_worker(recognizer, settings())
     assert worker is not None
     worker.close()
     assert recognition_worker(recognizer, settings(recognition="within")) is None
-    assert heard_together(recognizer, settings()) == HEARD_TOGETHER_ON_GPU
-    assert heard_together(recognizer, settings(heard_together=3)) == 3
+    assert heard_together(recognizer, settings()) == Sharing(HEARD_TOGETHER_ON_GPU)
+    assert heard_together(recognizer, settings(heard_together=3)) == Sharing(3)
