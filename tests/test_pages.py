@@ -70,6 +70,14 @@ def test_every_page_of_docs_is_reached_from_the_readme() -> None:
     assert sorted(p.name for p in (ROOT / "docs").glob("*.md") if p not in seen) == []
 
 
+def test_every_page_of_docs_is_in_the_index() -> None:
+    """docs/README.md links each page itself: a reader is there in one step."""
+    index = ROOT / "docs" / "README.md"
+    listed = {path for path, _ in links(index)}
+    pages_of_docs = [page for page in pages() if page.is_relative_to(ROOT / "docs")]
+    assert sorted(p.name for p in pages_of_docs if p not in listed | {index}) == []
+
+
 def test_the_readme_is_short() -> None:
     """What it is, a picture, two commands, numbers, and where to read on."""
     assert len((ROOT / "README.md").read_bytes()) <= README_BYTES_MAX
