@@ -9,12 +9,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 README_BYTES_MAX = 12 * 1024
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+NAMED = re.compile(r"(?<![\w/])docs/([a-z-]+\.md)(?:#([a-z0-9-]+))?")  # no part of an address
 
 
 def pages() -> list[Path]:
     """All pages that git knows or will know."""
+    return files("*.md")
+
+
+def files(*patterns: str) -> list[Path]:
+    """Files that git knows or will know."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -54,6 +60,21 @@ def test_every_link_leads_somewhere() -> None:
         for path, anchor in links(page):
             if not path.exists() or (anchor and anchor not in anchors(path)):
                 broken.append(f"{page.relative_to(ROOT)}: {path.name}#{anchor}")
+    assert broken == []
+
+
+def test_code_names_pages_that_exist() -> None:
+    """Help texts, errors, comments and deploy files send readers to pages of docs/."""
+    broken = []
+    for path in files(":!*.md"):
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:  # pictures, sound, weights
+            continue
+        for name, anchor in NAMED.findall(text):
+            page = ROOT / "docs" / name
+            if not page.exists() or (anchor and anchor not in anchors(page)):
+                broken.append(f"{path.relative_to(ROOT)}: docs/{name}#{anchor}")
     assert broken == []
 
 
