@@ -164,7 +164,7 @@ class Settings(BaseSettings):
         None,
         pattern=r"^(ipc|tcp)://.+",
         description="ZeroMQ address at which engines of other processes and hosts connect; none: "
-        "no others (docs/many_engines.md)",
+        "no others (docs/many-engines.md)",
     )
     engine_keys: Path | None = Field(
         None,
@@ -181,7 +181,7 @@ class Settings(BaseSettings):
         None,
         pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$",
         description="this gateway's name among several behind a load balancer: part of its resume "
-        "tokens, calls and client secrets (docs/many_gateways.md)",
+        "tokens, calls and client secrets (docs/many-gateways.md)",
     )
     instructions: str = Field(
         INSTRUCTIONS, max_length=100_000, description="system prompt of new sessions"

@@ -121,7 +121,7 @@ EngineCount = Annotated[
     str | None,
     typer.Option(
         "--engines",
-        help="Engine processes, each with its share of the cores (docs/many_engines.md).",
+        help="Engine processes, each with its share of the cores (docs/many-engines.md).",
         metavar="INTEGER",
         show_default="1",
     ),
@@ -460,7 +460,7 @@ def keys(
         raise ConfigError([str(error)]) from error
     for host in made:
         print(f"made {host}/")
-    print("copy each folder to its host, and name it there in engine_keys (docs/many_engines.md)")
+    print("copy each folder to its host, and name it there in engine_keys (docs/many-engines.md)")
 
 
 def _llm_flags(

@@ -9,12 +9,18 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 README_BYTES_MAX = 12 * 1024
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
+NAMED = re.compile(r"(?<![\w/])docs/([a-z-]+\.md)(?:#([a-z0-9-]+))?")  # no part of an address
 
 
 def pages() -> list[Path]:
     """All pages that git knows or will know."""
+    return files("*.md")
+
+
+def files(*patterns: str) -> list[Path]:
+    """Files that git knows or will know."""
     listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -57,6 +63,21 @@ def test_every_link_leads_somewhere() -> None:
     assert broken == []
 
 
+def test_code_names_pages_that_exist() -> None:
+    """Help texts, errors, comments and deploy files send readers to pages of docs/."""
+    broken = []
+    for path in files(":!*.md"):
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:  # pictures, sound, weights
+            continue
+        for name, anchor in NAMED.findall(text):
+            page = ROOT / "docs" / name
+            if not page.exists() or (anchor and anchor not in anchors(page)):
+                broken.append(f"{path.relative_to(ROOT)}: docs/{name}#{anchor}")
+    assert broken == []
+
+
 def test_every_page_of_docs_is_reached_from_the_readme() -> None:
     """By links, one or several."""
     seen: set[Path] = set()
@@ -68,6 +89,14 @@ def test_every_page_of_docs_is_reached_from_the_readme() -> None:
         seen.add(page)
         left += [path for path, _ in links(page)]
     assert sorted(p.name for p in (ROOT / "docs").glob("*.md") if p not in seen) == []
+
+
+def test_every_page_of_docs_is_in_the_index() -> None:
+    """docs/README.md links each page itself: a reader is there in one step."""
+    index = ROOT / "docs" / "README.md"
+    listed = {path for path, _ in links(index)}
+    pages_of_docs = [page for page in pages() if page.is_relative_to(ROOT / "docs")]
+    assert sorted(p.name for p in pages_of_docs if p not in listed | {index}) == []
 
 
 def test_the_readme_is_short() -> None:

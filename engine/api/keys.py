@@ -249,7 +249,7 @@ def check_address(endpoint: str, folder: Path | None) -> None:
         raise BadKeys(
             f"{endpoint} can be reached from other machines, and the connection of an engine there "
             "would be neither encrypted nor authenticated: make keys with `headstart "
-            "keys` and name their folder in engine_keys (docs/many_engines.md)"
+            "keys` and name their folder in engine_keys (docs/many-engines.md)"
         )
 
 

@@ -1,12 +1,13 @@
 """`python -m headstart.gateway.telemetry.monitoring [FOLDER]`: write what Prometheus and Grafana
-read, by default to `docs/observability/`: a dashboard, alert rules, and how to scrape and link."""
+read, by default to `docs/observability/`: a dashboard, alert rules, how to scrape and link, and the
+reference page of all metrics."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from headstart.gateway.telemetry import alerts, grafana
+from headstart.gateway.telemetry import alerts, grafana, metrics_page
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "observability"
 MADE = "# Made by `python -m headstart.gateway.telemetry.monitoring`.\n"
@@ -57,6 +58,7 @@ def files() -> dict[str, str]:
         "grafana-dashboard.json": grafana.to_json(),
         "grafana-datasource.yml": DATASOURCE,
         "headstart-alerts.yml": alerts.rules(),
+        "metrics.md": metrics_page.page(),
         "prometheus.yml": PROMETHEUS,
     }
 

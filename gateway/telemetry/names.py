@@ -66,7 +66,9 @@ class Family:
 
 # --- the server ----------------------------------------------------------------------------------
 
-BUILD = Family("headstart_build", "info", "What is running", ("version", "model"))
+BUILD = Family(
+    "headstart_build", "info", "Version and model that run; always 1", ("version", "model")
+)
 SESSIONS_OPEN = Family("headstart_sessions_open", "gauge", "Sessions open now")
 SESSIONS = Family("headstart_sessions", "counter", "Sessions opened")
 SESSIONS_REFUSED = Family(
@@ -92,7 +94,8 @@ RESUMES = Family(
 CONNECTIONS_CUT = Family(
     "headstart_connections_cut",
     "counter",
-    "Connections cut that were no session, or none any more, by reason",
+    "Connections cut that were no session, or none any more, by the stage whose time was over: "
+    "handshake, head, exchange, upgrade or closing; crowded: there were too many",
     ("reason",),
 )
 ERRORS = Family("headstart_errors", "counter", "Errors, by code", ("code",))
@@ -114,11 +117,18 @@ CHILD_RESTARTS = Family(
 
 # --- turns ---------------------------------------------------------------------------------------
 
-TURNS = Family("headstart_turns", "counter", "Turns answered, by their end", ("reason",))
+TURNS = Family(
+    "headstart_turns",
+    "counter",
+    "Turns answered, by their end: stop, length, cancelled, failed or disconnected (its client "
+    "left)",
+    ("reason",),
+)
 FIRST_TOKEN = Family(
     "headstart_turn_first_token_seconds",
     "histogram",
-    "From the turn's anchor to its first token sent; turns in real time, not interrupted",
+    "From the turn's anchor (captured, departed, received or requested) to its first token sent; "
+    "turns in real time, not interrupted",
     ("anchor",),
 )
 FIRST_SOUND = Family(
@@ -156,7 +166,13 @@ REVOKED_SOUND = Family(
     "counter",
     "Sound of answers that was played before they were taken back",
 )
-TOKENS = Family("headstart_tokens", "counter", "Tokens, by kind", ("kind",))
+TOKENS = Family(
+    "headstart_tokens",
+    "counter",
+    "Tokens of turns, by kind: input_text, input_audio, input_image, cached (of the input), "
+    "output, speculated, or wasted (prefilled or decoded, then rolled back)",
+    ("kind",),
+)
 
 # --- input ---------------------------------------------------------------------------------------
 
@@ -206,9 +222,7 @@ FRAME_RUNGS = Family(
 # --- engine and KV cache -------------------------------------------------------------------------
 
 ENGINE_UP = Family("headstart_engine_up", "gauge", "1 while the engine takes work")
-ENGINE_RESTARTS = Family(
-    "headstart_engine_restarts", "counter", "Times the engine was started again"
-)
+ENGINE_RESTARTS = Family("headstart_engine_restarts", "counter", "Times engines were started again")
 ENGINE_STATE = Family(
     "headstart_engine_state",
     "gauge",
@@ -252,7 +266,11 @@ KV_BLOCKS = Family(
     "headstart_kv_blocks", "gauge", "Blocks of the paged KV cache: used, cached or free", ("state",)
 )
 KV_TOKENS = Family(
-    "headstart_kv_tokens", "gauge", "Tokens in the KV cache, by modality", ("modality",)
+    "headstart_kv_tokens",
+    "gauge",
+    "Tokens of all sessions, by modality: text, audio, image or generated; a shared one counts "
+    "for each",
+    ("modality",),
 )
 KV_LEVEL = Family(
     "headstart_kv_level",
@@ -312,8 +330,18 @@ LLM_FAILURES = Family(
 # --- calls ---------------------------------------------------------------------------------------
 
 CALLS_OPEN = Family("headstart_calls_open", "gauge", "WebRTC calls open now")
-CALLS = Family("headstart_calls", "counter", "WebRTC calls ended, by reason", ("end",))
-RTP_PACKETS = Family("headstart_rtp_audio_packets", "counter", "Audio packets, by fate", ("fate",))
+CALLS = Family(
+    "headstart_calls",
+    "counter",
+    "WebRTC calls ended, by reason: hangup, gone, vanished, never_connected or server",
+    ("end",),
+)
+RTP_PACKETS = Family(
+    "headstart_rtp_audio_packets",
+    "counter",
+    "Audio packets, by fate: received, lost, late, duplicate, reordered, bad, foreign or soundless",
+    ("fate",),
+)
 RTP_SECONDS = Family(
     "headstart_rtp_audio_seconds",
     "counter",
@@ -323,7 +351,7 @@ RTP_SECONDS = Family(
 RTP_PAUSES = Family(
     "headstart_rtp_audio_pauses",
     "counter",
-    "Pauses in audio tracks: dtx left out by the sender, stall nothing came",
+    "Pauses in audio tracks: dtx (left out by the sender) or stall (nothing came)",
     ("kind",),
 )
 RTP_DROPPED = Family(

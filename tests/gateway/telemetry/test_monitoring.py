@@ -15,7 +15,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from headstart.gateway.dashboard import messages
 from headstart.gateway.server.app import PROJECT_WEB_DIR
-from headstart.gateway.telemetry import alerts, grafana, monitoring, names
+from headstart.gateway.telemetry import alerts, grafana, metrics_page, monitoring, names
 from headstart.gateway.telemetry.thresholds import THRESHOLDS
 from headstart.top import tiles
 
@@ -129,11 +129,15 @@ def _lost(made: Any, back: Any, path: str = "") -> Iterator[str]:
 
 
 def test_the_page_lists_every_metric() -> None:
-    """With its labels; nothing that is gone."""
-    page = (monitoring.FOLDER.parent / "observability.md").read_text()
-    rows = dict(re.findall(r"(?m)^\| `(headstart_\w+)` \|([^|]*)\|", page))
-    wanted = {
-        family.name if family.kind == "histogram" else family.series[0]: set(family.labels)
+    """With its kind and labels, each under a heading."""
+    page = (monitoring.FOLDER / "metrics.md").read_text()
+    rows = re.findall(r"(?m)^\| `(headstart_\w+)` \| (\w+) \|([^|]*)\|", page)
+    assert {name: (kind, set(re.findall(r"\w+", labels))) for name, kind, labels in rows} == {
+        family.name if family.kind == "histogram" else family.series[0]: (
+            family.kind,
+            set(family.labels),
+        )
         for family in names.FAMILIES.values()
     }
-    assert {name: set(re.findall(r"\w+", labels)) for name, labels in rows.items()} == wanted
+    assert page.index("\n## ") < page.index("| `headstart_")
+    assert page.count("\n## ") == len(metrics_page.SECTIONS)
