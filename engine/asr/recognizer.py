@@ -241,7 +241,8 @@ class WhisperRecognizer:
     ) -> Pieces[None]:
         """Take `sounds` in, `step_s` after `step_s`, each with a pass over the windows. Before a
         final pass the last one has none, unless its window is long enough to slide. All sound is
-        taken in, also where a GPU has no room for a pass."""
+        taken in, also where a GPU has no room for a pass; parts that ended meanwhile are heard for
+        good with the next one."""
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
         least, slide_at = (
             seconds * FRAMES_PER_SECOND
@@ -256,8 +257,8 @@ class WhisperRecognizer:
                     if not len(piece):
                         continue
                     taken[i] += len(piece)
-                    ends = self._take_in(utterance, piece, clock)
-                    yield from self._parts(utterance, ends, clock)
+                    self._take_in(utterance, piece, clock)
+                    yield from self._parts(utterance, clock)
                     frames, is_last = utterance.window_frames, taken[i] == len(sound)
                     if frames > slide_at if final_follows and is_last else frames >= least:
                         grown.append(utterance)
@@ -271,14 +272,14 @@ class WhisperRecognizer:
                     self._take_in(utterance, sound[count:], clock)
             raise
 
-    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> list[int]:
-        """Add sound, to be heard with the next pass; the samples at which parts of the utterance
-        turn out to end."""
+    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> None:
+        """Add sound, to be heard with the next pass, and note where parts of the utterance turn out
+        to end."""
         _go_on(utterance)
         utterance.recording.push(piece)
         with clock.stage("mel"):
             self._mel.push(utterance.mel, torch.from_numpy(piece))
-        return utterance.pauses.push(piece)
+        utterance.part_ends += utterance.pauses.push(piece)
 
     def finish(
         self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32] | None = None
@@ -303,17 +304,21 @@ class WhisperRecognizer:
         clock = StageClock()
         if pcm is not None:
             yield from self._take_in_all([utterance], [_checked(pcm)], clock, final_follows=True)
+        yield from self._parts(utterance, clock)
         if utterance.final is None:
             utterance.final = yield from self._recognize_again(utterance, clock)
         return self._heard(utterance, utterance.final, (), clock)
 
-    def _parts(
-        self, utterance: OpenRecognition, ends: Sequence[int], clock: StageClock
-    ) -> Pieces[None]:
-        """Hear for good what was said before each of the samples `ends`; the window begins at the
-        last."""
-        for end in ends:
-            words = yield from self._recognize_again(utterance, clock, end)
+    def _parts(self, utterance: OpenRecognition, clock: StageClock) -> Pieces[None]:
+        """Hear for good what was said before each of `part_ends`; the window begins at the last.
+        One that fails, because a GPU has no room for it, stays to be heard. If it stays for so long
+        that its sound is gone, its words are those that were known of it."""
+        while utterance.part_ends:
+            end = utterance.part_ends[0]
+            words = (*utterance.committed, *utterance.agreement.tentative)
+            if utterance.recording.holds(end):
+                words = yield from self._recognize_again(utterance, clock, end)
+            del utterance.part_ends[0]
             utterance.shown = utterance.shown.continuing(utterance.committed, words)
             utterance.settled, utterance.agreement = words, Agreement()
             utterance.recording.part(end, len(words))
