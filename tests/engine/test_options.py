@@ -21,8 +21,10 @@ from headstart.engine.config import (
     LlmServerConfig,
     process_default,
 )
+from headstart.gateway.config import load
 from headstart.gateway.engines.local import engine_argv
 from headstart.gateway.settings import Settings
+from headstart.talk_commands import ask, talk
 
 GATEWAYS_NAMES = {"llm_model": "model", "llm_key_env": "key_env", "llm_sessions": "sessions"}
 """Settings of LLM servers, by the gateway's names."""
@@ -79,7 +81,7 @@ def test_a_gateway_with_default_settings_starts_an_engine_with_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What it writes on the engine's command line is what the engine has without it."""
-    argv = engine_argv(Settings(), "ipc://x")
+    argv = engine_argv(load(), "ipc://x")
     given = argv[argv.index("--endpoint") + 2 :]
     assert "--kv-pool-mib" in given
     assert parsed(monkeypatch, *given) == parsed(monkeypatch)
@@ -87,7 +89,7 @@ def test_a_gateway_with_default_settings_starts_an_engine_with_them(
 
 def commands() -> Iterator[tuple[str, str, Any]]:
     """Of each command's options: its name, the setting that it is, and what its help shows."""
-    own: list[Callable[..., None]] = [cli.serve, cli.web, cli.engine, cli.encoder, cli.talk]
+    own: list[Callable[..., None]] = [cli.serve, cli.web, cli.engine, cli.encoder, talk, ask]
     for command in own:
         for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
             (option,) = getattr(parameter.annotation, "__metadata__", (None,))[:1]
@@ -113,5 +115,5 @@ def test_the_sizes_that_can_be_served_are_the_engines() -> None:
     kind = Settings.model_fields["size"].annotation
     served = get_args(get_args(kind)[0])
     assert served == tuple(size for size in SIZES if size != "tiny")
-    (text,) = (o.help for o in cli.Size.__metadata__)
-    assert all(size in text for size in served)
+    _, option = get_args(cli.Size)
+    assert all(size in option.help for size in served)
