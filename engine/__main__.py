@@ -33,6 +33,7 @@ from headstart.engine.process.ipc import GatewayLink
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.torch_import import import_torch, load_libraries
 from headstart.engine.process.unused_memory import limit_arenas
+from headstart.kernels.errors import KernelSetupError
 
 if TYPE_CHECKING:
     from headstart.engine.api import ModelInfo
@@ -84,7 +85,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR1, drain)
     try:
         _serve(link, arguments, clock)
-    except EngineError as error:
+    except (EngineError, KernelSetupError) as error:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
     finally:
@@ -111,7 +112,7 @@ def _encode(arguments: argparse.Namespace) -> None:
     try:
         config = _config(arguments)
         ended = serve_encoder(config, arguments.serve_encoder, arguments.keys, loaded)
-    except EngineError as error:
+    except (EngineError, KernelSetupError) as error:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
     sys.exit(0 if ended else EXIT_BROKEN)

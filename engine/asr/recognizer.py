@@ -69,6 +69,7 @@ from headstart.engine.asr.whisper.pieces import Pieces, drain, within
 from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
 from headstart.engine.errors import BadSettings
+from headstart.kernels.errors import KernelMemoryError
 
 _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 
@@ -213,7 +214,7 @@ class WhisperRecognizer:
         self, utterances: Sequence[OpenRecognition], pcms: Sequence[npt.NDArray[np.float32]]
     ) -> list[Recognized]:
         """A chunk each of several utterances. Raises `BadAudio` before anything was taken in, and
-        `DeviceFull`: then the next chunk, or the final pass, hears these too."""
+        `DeviceFull` or `KernelFailed`: then the next chunk, or the final pass, hears these too."""
         return drain(self.recognize_in_pieces(utterances, pcms))
 
     def recognize_in_pieces(
@@ -241,7 +242,7 @@ class WhisperRecognizer:
     ) -> Pieces[None]:
         """Take `sounds` in, `step_s` after `step_s`, each with a pass over the windows. Before a
         final pass the last one has none, unless its window is long enough to slide. All sound is
-        taken in, also where a GPU has no room for a pass; parts that ended meanwhile are heard for
+        taken in, also where there is no memory for a pass; parts that ended meanwhile are heard for
         good with the next one."""
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
         least, slide_at = (
@@ -266,7 +267,7 @@ class WhisperRecognizer:
                     yield from self._update(grown, clock)
                     if final_follows or start + step < longest:
                         yield
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, KernelMemoryError):
             for utterance, sound, count in zip(utterances, sounds, taken, strict=True):
                 if count < len(sound):
                     self._take_in(utterance, sound[count:], clock)
@@ -289,7 +290,7 @@ class WhisperRecognizer:
         last `step_s` are heard in the final pass alone, unless the window is long enough to slide.
 
         The utterance stays open: `recognize` goes on, with the words that were committed and that
-        the final pass has as well. Raises `BadAudio`, and `DeviceFull`.
+        the final pass has as well. Raises as `recognize_batch`.
         """
         return drain(self.finish_in_pieces(utterance, pcm))
 
