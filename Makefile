@@ -1,6 +1,8 @@
 # headstart: every target makes and uses .venv/ by itself; nothing else is needed but Python 3.11 to
 # 3.14 and a C compiler (headstart/setup_check.py).
 PYTHON ?= python3
+# A path, which may have spaces, or a command with flags: `python3 -B`.
+RUN_PYTHON = $(shell command -v "$(PYTHON)" >/dev/null 2>&1 && echo '"$(PYTHON)"' || echo '$(PYTHON)')
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -22,11 +24,11 @@ help: ## show this list
 		$(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml $(LOCK)
-	@command -v "$(PYTHON)" >/dev/null || { echo "headstart needs Python 3.11 to 3.14, and there is no $(PYTHON) (Debian and Ubuntu: apt install python3 python3-venv gcc libc6-dev)" >&2; exit 1; }
+	@command -v "$(PYTHON)" >/dev/null || command -v "$(firstword $(PYTHON))" >/dev/null || { echo "headstart needs Python 3.11 to 3.14, and there is no $(PYTHON) (Debian and Ubuntu: apt install python3 python3-venv gcc libc6-dev)" >&2; exit 1; }
 	@rm -rf $(VENV)/tmp
-	@python=$(BIN)/python; $$python -m pip --version >/dev/null 2>&1 || python="$(PYTHON)"; "$$python" -I headstart/setup_check.py $(VENV)
+	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then set -- $(BIN)/python; else set -- $(RUN_PYTHON); fi; "$$@" -I headstart/setup_check.py $(VENV)
 	@echo "headstart: making $(VENV) (about 3.4 GB to download, 6.8 GB on disk, once; PyTorch is most of it)"
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(RUN_PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 	@mkdir $(VENV)/tmp
 	@$(PIP_INSTALL) --quiet --upgrade pip || $(STOPPED)
 	@$(PIP_INSTALL) --progress-bar on --build-constraint $(LOCK) -e '.[test,voice,otel]' || $(STOPPED)

@@ -7,7 +7,7 @@ folders are `engine` (one step for all sessions), `interfaces` (what a session n
 `config`, `errors`, and `background_thread` (what works beside the steps). Importing this package
 loads no torch, because the gateway imports `engine.api`.
 
-May import: `api`, `asr`, `chat`, `encoders`, `kvcache`, `models`, `models.perception`, `process`,
-`scheduling`, `session`, `weights`.
+May import: `api`, `asr`, `chat`, `encoders`, `kernels`, `kvcache`, `models`, `models.perception`,
+`process`, `scheduling`, `session`, `weights`.
 Never: imports asyncio, a web server, or the gateway.
 """

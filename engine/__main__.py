@@ -21,12 +21,19 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from headstart.engine.api.keys import BadKeys
-from headstart.engine.config import CHOICES, EngineConfig, LlmServerConfig
+from headstart.engine.config import (
+    CHOICES,
+    LLM_CHOICES,
+    EngineConfig,
+    LlmServerConfig,
+    process_default,
+)
 from headstart.engine.errors import BadSettings, EngineError
 from headstart.engine.process.ipc import GatewayLink
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.torch_import import import_torch, load_libraries
 from headstart.engine.process.unused_memory import limit_arenas
+from headstart.kernels.errors import KernelSetupError
 
 if TYPE_CHECKING:
     from headstart.engine.api import ModelInfo
@@ -78,7 +85,7 @@ def main() -> None:
     signal.signal(signal.SIGUSR1, drain)
     try:
         _serve(link, arguments, clock)
-    except EngineError as error:
+    except (EngineError, KernelSetupError) as error:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
     finally:
@@ -105,7 +112,7 @@ def _encode(arguments: argparse.Namespace) -> None:
     try:
         config = _config(arguments)
         ended = serve_encoder(config, arguments.serve_encoder, arguments.keys, loaded)
-    except EngineError as error:
+    except (EngineError, KernelSetupError) as error:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
     sys.exit(0 if ended else EXIT_BROKEN)
@@ -285,12 +292,24 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _add_choice(
-    group: argparse._ArgumentGroup, flag: str, meaning: str, *, default: str = "auto"
+def _add_setting(
+    group: argparse._ArgumentGroup,
+    flag: str,
+    meaning: str,
+    of: type[EngineConfig | LlmServerConfig] = EngineConfig,
 ) -> None:
-    """An option with the values that `EngineConfig` allows its setting."""
-    setting = flag.removeprefix("--").replace("-", "_")
-    group.add_argument(flag, default=default, choices=CHOICES[setting], help=meaning)
+    """An option with the default, type and values of a setting, which is named like it; one of
+    bytes is in MiB here, and those of LLM servers are named `--llm-…`, or as the setting."""
+    name = flag.removeprefix("--").replace("-", "_")
+    if of is LlmServerConfig:
+        name = name.removeprefix("llm_")
+    if name.endswith("_mib"):
+        default = process_default(f"{name.removesuffix('_mib')}_bytes", of) // MIB
+    else:
+        default = process_default(name, of)
+    kind = str if default is None else type(default)
+    choices = CHOICES.get(name, LLM_CHOICES.get(name))
+    group.add_argument(flag, default=default, type=kind, choices=choices, help=meaning)
 
 
 def _add_process(parser: argparse.ArgumentParser) -> None:
@@ -308,101 +327,102 @@ def _add_process(parser: argparse.ArgumentParser) -> None:
 
 def _add_model(group: argparse._ArgumentGroup) -> None:
     models = "medium, small, tiny, or a model directory"
-    group.add_argument("--model", default="small", help=models)
-    _add_choice(group, "--weights", "form of a model directory's weights")
+    _add_setting(group, "--model", models)
+    _add_setting(group, "--weights", "form of a model directory's weights")
     sizes = "with dummy weights: 3b, 7b, qwen2-vl-7b or tiny, in place of a directory"
-    group.add_argument("--size", help=sizes)
+    _add_setting(group, "--size", sizes)
     lora = "folder of a LoRA for the language model (PEFT); auto: the model's own; off: none"
-    group.add_argument("--adapter", default="auto", help=lora)
-    group.add_argument("--device", default="auto", help="what decodes: auto, cpu, cuda or cuda:N")
-    _add_choice(group, "--tail", "how much of an open audio unit a model directory reads")
+    _add_setting(group, "--adapter", lora)
+    _add_setting(group, "--device", "what decodes: auto, cpu, cuda or cuda:N")
+    _add_setting(group, "--tail", "how much of an open audio unit a model directory reads")
 
 
 def _add_llm_server(group: argparse._ArgumentGroup) -> None:
     llm = "URL of an LLM server that decodes in place of the model; again for each of several"
     group.add_argument("--llm", action="append", help=llm)
-    group.add_argument("--llm-model", help="which model of the LLM server; default: its only one")
-    group.add_argument("--llm-key-env", help="environment variable with the LLM server's key")
+    model = "which model of the LLM server; default: its only one"
+    _add_setting(group, "--llm-model", model, LlmServerConfig)
+    key = "environment variable with the LLM server's key"
+    _add_setting(group, "--llm-key-env", key, LlmServerConfig)
     most = "most sessions at each LLM server; 0: no limit"
-    group.add_argument("--llm-sessions", type=int, default=0, help=most)
+    _add_setting(group, "--llm-sessions", most, LlmServerConfig)
     tokenizer = "tokenizer of the LLM server's model: a folder, or a GGUF file"
-    group.add_argument("--tokenizer", help=tokenizer)
+    _add_setting(group, "--tokenizer", tokenizer, LlmServerConfig)
     senses = "whether pictures and sounds go to the LLM server's model; auto: if it takes them"
-    choices = ("auto", "words", "native")
-    group.add_argument("--senses", default="auto", choices=choices, help=senses)
+    _add_setting(group, "--senses", senses, LlmServerConfig)
     window = "context that sessions ask for of an LLM server; 0: what there is"
-    group.add_argument("--window-tokens", type=int, default=0, help=window)
+    _add_setting(group, "--window-tokens", window, LlmServerConfig)
 
 
 def _add_hearing(group: argparse._ArgumentGroup) -> None:
     ears = "Whisper for speech recognition: a folder, packaged weights, or auto: the largest that "
     group.add_argument("--ears", help=ears + "keeps up; default: the model's own")
-    group.add_argument("--ears-language", default="en", help="language code such as en, or auto")
+    _add_setting(group, "--ears-language", "language code such as en, or auto")
     at_once = "simultaneous speakers that --ears auto must keep up with"
-    group.add_argument("--ears-sessions", type=int, default=2, help=at_once)
-    group.add_argument("--chunk-ms", type=int, default=500, help="duration of an audio chunk")
-    _add_choice(group, "--transcribe", "whether a Whisper transcribes beside a model directory")
+    _add_setting(group, "--ears-sessions", at_once)
+    _add_setting(group, "--chunk-ms", "duration of an audio chunk")
+    _add_setting(group, "--transcribe", "whether a Whisper transcribes beside a model directory")
     together = "sessions whose audio shares one recogniser pass, at most; 0: by load and device"
-    group.add_argument("--heard-together", type=int, default=0, help=together)
+    _add_setting(group, "--heard-together", together)
     device = "what recognises speech: auto (the GPU that decodes, if one does), or as --device"
-    group.add_argument("--ears-device", default="auto", help=device)
+    _add_setting(group, "--ears-device", device)
     where = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "
-    _add_choice(group, "--recognition", where + "auto: beside if a GPU decodes or recognises")
+    _add_setting(group, "--recognition", where + "auto: beside if a GPU decodes or recognises")
 
 
 def _add_pictures(group: argparse._ArgumentGroup) -> None:
-    _add_choice(group, "--reading", "whether a packaged model reads what is written in pictures")
+    _add_setting(group, "--reading", "whether a packaged model reads what is written in pictures")
     detail = "resolution of a picture in a message to a model directory; asked: by the question"
-    _add_choice(group, "--still-detail", detail, default="full")
+    _add_setting(group, "--still-detail", detail)
     pooling = "how a model directory's camera frames become fewer tokens; auto: if asked for"
-    _add_choice(group, "--frame-pooling", pooling)
+    _add_setting(group, "--frame-pooling", pooling)
     fewer = "tokens of a frame, or of a group of frames, with --frame-pooling mean or merge"
-    group.add_argument("--frame-tokens", type=int, default=64, help=fewer)
+    _add_setting(group, "--frame-tokens", fewer)
     units = "vision units that --frame-pooling makes one group of"
-    group.add_argument("--pooled-frames", type=int, default=1, help=units)
+    _add_setting(group, "--pooled-frames", units)
     where = "where a model directory encodes pictures: beside the steps, or within them"
-    _add_choice(group, "--encoders", where, default="beside")
+    _add_setting(group, "--encoders", where)
     form = "int8: weights of a model directory's encoders in int8, calibrated when loaded"
-    _add_choice(group, "--encoder-weights", form)
+    _add_setting(group, "--encoder-weights", form)
     most = "tokens of the pictures in one batch of an encoder beside"
-    group.add_argument("--encoder-budget-tokens", type=int, default=4096, help=most)
+    _add_setting(group, "--encoder-budget-tokens", most)
     together = "pictures of one size in one batch of an encoder beside"
-    group.add_argument("--encoded-together", type=int, default=1, help=together)
+    _add_setting(group, "--encoded-together", together)
     kept = "what encoders made of pictures that may come again, MiB; 0: as little as is needed"
-    group.add_argument("--encoder-cache-mib", type=int, default=8, help=kept)
+    _add_setting(group, "--encoder-cache-mib", kept)
     unused = "seconds without use after which that is given up"
-    group.add_argument("--encoder-cache-ttl-s", type=float, default=1800.0, help=unused)
+    _add_setting(group, "--encoder-cache-ttl-s", unused)
     near = "duration to keep such batches near, by fewer pictures; 0: none"
-    group.add_argument("--encoder-target-ms", type=float, default=0.0, help=near)
+    _add_setting(group, "--encoder-target-ms", near)
     elsewhere = "address of an encoder process, which encodes a model directory's pictures"
     group.add_argument("--encoder-url", metavar="ADDRESS", help=elsewhere)
     keys = "folder of CURVE keys for the encoder process; needed beyond this machine"
     group.add_argument("--encoder-keys", type=Path, help=keys)
     longest = "seconds that the encoder process may take for a picture"
-    group.add_argument("--encoder-limit-s", type=float, default=60.0, help=longest)
+    _add_setting(group, "--encoder-limit-s", longest)
 
 
 def _add_memory(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
-    _add_choice(group, "--kv-dtype", "storage of K and V", default="fp32")
-    _add_choice(group, "--kv-vision-dtype", "storage of pictures' K and V", default="same")
+    _add_setting(group, "--kv-pool-mib", "memory of the KV cache")
+    _add_setting(group, "--kv-dtype", "storage of K and V")
+    _add_setting(group, "--kv-vision-dtype", "storage of pictures' K and V")
     kept = "share of the words of past turns whose K/V stay; those with least attention go"
-    group.add_argument("--kv-text-kept", type=float, default=1.0, help=kept)
+    _add_setting(group, "--kv-text-kept", kept)
     offload = "host memory for K/V of idle sessions"
-    group.add_argument("--offload-mib", type=int, default=256, help=offload)
+    _add_setting(group, "--offload-mib", offload)
     idle = "seconds without work before a session counts as idle"
-    group.add_argument("--idle-after-s", type=float, default=5.0, help=idle)
+    _add_setting(group, "--idle-after-s", idle)
     packed = "size of the folder of packed weights, MiB; 0: pack anew at each start"
-    group.add_argument("--packed-cache-mib", type=int, default=2048, help=packed)
+    _add_setting(group, "--packed-cache-mib", packed)
     no_sharing = "do not share K/V of equal prefixes between sessions"
     group.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
 
 
 def _add_steps(group: argparse._ArgumentGroup) -> None:
     budget = "tokens that the decoder takes per step"
-    group.add_argument("--token-budget", type=int, default=64, help=budget)
+    _add_setting(group, "--token-budget", budget)
     target = "duration to keep steps near, by fewer tokens than the budget; 0: none"
-    group.add_argument("--step-target-ms", type=float, default=0.0, help=target)
+    _add_setting(group, "--step-target-ms", target)
 
 
 if __name__ == "__main__":

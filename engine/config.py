@@ -6,9 +6,9 @@ import math
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from headstart.engine.api import MAX_FRAME_TOKENS, MIN_FRAME_TOKENS
 from headstart.engine.errors import BadSettings
@@ -65,6 +65,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "transcribe": ("auto", "on", "off"),
     "backend": ("auto", "native", "reference", "device"),
 }
+LLM_CHOICES: Mapping[str, Sequence[str]] = {"senses": ("auto", "words", "native")}
 
 
 def usable_cores() -> int:
@@ -241,6 +242,10 @@ class EngineConfig:
             raise BadSettings("pooled_frames", expected, self.pooled_frames)
 
 
+PROCESS_DEFAULTS: Mapping[str, Any] = {"kv_pool_bytes": 256 * MIB, "encoders": "beside"}
+"""What an engine process has otherwise than an engine that is made within a test or a benchmark."""
+
+
 @dataclass(frozen=True, slots=True)
 class LlmServerConfig:
     """LLM servers that decode in place of a model of ours.
@@ -273,3 +278,13 @@ class LlmServerConfig:
         if not key:
             raise BadSettings("llm_key_env", "the name of a variable that is set", self.key_env)
         return key
+
+
+def process_default(setting: str, of: type[EngineConfig | LlmServerConfig] = EngineConfig) -> Any:
+    """The default of a setting in an engine process: its command line has no other. `setting` is
+    one whose default is a value."""
+    if of is EngineConfig and setting in PROCESS_DEFAULTS:
+        return PROCESS_DEFAULTS[setting]
+    (default,) = (each.default for each in fields(of) if each.name == setting)
+    assert default is not MISSING, f"{setting} has no default that could be told"
+    return default

@@ -6,6 +6,7 @@
     │   └── UnsupportedModel   an intact file of a kind that is not supported (operator)
     ├── NoDevice           a GPU is asked for and cannot be used              (operator)
     ├── DeviceFull         a GPU has no memory left for a recogniser's pass   (load)
+    ├── KernelFailed       no memory for a kernel within a recogniser's pass  (load)
     ├── BadSampling        a sampling setting is out of range                 (client)
     ├── ContextFull        a session wants more tokens than its limit         (client)
     ├── CacheFull          the paged KV cache has too few free blocks         (load)
@@ -85,6 +86,18 @@ class DeviceFull(EngineError):
         super().__init__(
             f"speech was not recognised: the memory of device {device} has no room for another "
             "pass; give K/V less of it (kv_pool_mib), or recognise on the CPU (ears_device cpu)"
+        )
+
+
+class KernelFailed(EngineError):
+    code = "kernel_failed"
+
+    def __init__(self, reason: str) -> None:
+        """`reason`: what the kernel says (`headstart.kernels.errors`)."""
+        self.reason = reason
+        super().__init__(
+            f"speech was not recognised: {reason}; give this process more memory, or K/V less of "
+            "it (kv_pool_mib)"
         )
 
 

@@ -75,12 +75,14 @@ class SpeechRecognizer(Protocol):
     ) -> Sequence[Recognition]:
         """Take a chunk of each of several utterances. Each result is what the utterance would give
         alone; `stages_ms` is the time of the whole pass. Raises an `EngineError`; then the chunks
-        of all utterances are lost."""
+        of all utterances have no words yet: a recogniser that keeps sound hears them with the next
+        ones, for others they are lost."""
         ...
 
     def finish(self, utterance: Any, pcm: Pcm | None = None) -> Recognition:
         """The result of a final pass over what came so far, `pcm` behind it; committed words may
-        change too. Speech may go on after it. Raises an `EngineError`; then `pcm` is lost."""
+        change too. Speech may go on after it. Raises an `EngineError`; then
+        it is with `pcm` as with a chunk."""
         ...
 
 

@@ -68,7 +68,7 @@ class Settings(BaseSettings):
         description="storage of a model directory's weights; 'auto': int8 where the native "
         "kernels run, else bf16; 'dummy': random ones",
     )
-    size: Literal["3b", "7b"] | None = Field(
+    size: Literal["3b", "7b", "qwen2-vl-7b"] | None = Field(
         None, description="with dummy weights, the model size in place of a directory"
     )
     tail: Literal["auto", "closed", "provisional"] = Field(

@@ -20,6 +20,8 @@ from headstart.client_key import NO_KEY, ApiKey
 from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
 from headstart.recordings import commands as recordings
+from headstart.server_options import Config, Ears, EarsLanguage, Engine, Model
+from headstart.talk_commands import ask, server_arguments, talk
 from headstart.top.command import top
 
 PLUGIN_GROUP = "headstart.commands"
@@ -29,29 +31,6 @@ PLUGIN_HELP = {
 }
 """Shown by `headstart --help` without loading the plug-in."""
 
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--config",
-        help="TOML file of settings (`headstart settings` prints one).",
-        show_default=False,
-    ),
-]
-Model = Annotated[
-    str | None, typer.Option(help="Name of a model, or its directory.", show_default="small")
-]
-Ears = Annotated[
-    str | None,
-    typer.Option(
-        help="Whisper for recognition: folder, weights by name, or auto (the largest fetched one "
-        "that this machine can run in real time).",
-        show_default="the model's own",
-    ),
-]
-EarsLanguage = Annotated[
-    str | None,
-    typer.Option(help="Spoken language: a code, or auto.", show_default="en"),
-]
 Device = Annotated[
     str | None,
     typer.Option(
@@ -112,7 +91,6 @@ Senses = Annotated[
         show_default="auto",
     ),
 ]
-Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
 Endpoint = Annotated[
     str | None,
     typer.Option("--engine-endpoint", help="ZeroMQ address between gateway and engine."),
@@ -280,133 +258,6 @@ def encoder(
     processes.encoder(wanted)
 
 
-def talk(
-    files: Annotated[list[Path], typer.Argument(help="Media files; each is one turn.")],
-    url: Annotated[
-        str | None, typer.Option(help="Server to talk to.", show_default="one of its own")
-    ] = None,
-    fast: Annotated[bool, typer.Option("--fast", help="Not paced to real time.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the result last.")] = False,
-    frames: Annotated[
-        bool | None,
-        typer.Option(help="Send one picture per second.", show_default="if there are moving ones"),
-    ] = None,
-    stay: Annotated[
-        bool, typer.Option("--stay", help="Leave the server and its page running afterwards.")
-    ] = False,
-    model: Model = None,
-    ears: Ears = None,
-    ears_language: EarsLanguage = None,
-    engine: Engine = None,
-    config: Config = None,
-    packet_ms: Annotated[int, typer.Option(min=1, max=1000, help="Audio per message, ms.")] = 40,
-    webrtc: Annotated[
-        bool, typer.Option("--webrtc", help="As a WebRTC call, sound on a track.")
-    ] = False,
-    api_key: ApiKey = NO_KEY,
-    speak: Annotated[
-        bool, typer.Option("--speak", help="Ask for spoken answers, and time their first sound.")
-    ] = False,
-    ask: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--ask",
-            help="Ask about one file of any length, which is looked at part by part "
-            "(docs/long-videos.md). Repeatable.",
-            metavar="QUESTION",
-            show_default=False,
-        ),
-    ] = None,
-    from_: Annotated[
-        str | None,
-        typer.Option("--from", help="With --ask: begin here, as 90, 1:30 or 2m.", metavar="TIME"),
-    ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", help="With --ask: end here.", metavar="TIME")
-    ] = None,
-    part_s: Annotated[
-        float, typer.Option(min=5, max=120, help="With --ask: length of a part, s.")
-    ] = 30.0,
-    pictures: Annotated[
-        int, typer.Option(min=1, max=60, help="With --ask: pictures of a part, on average.")
-    ] = 12,
-    sampler: Annotated[
-        str,
-        typer.Option(
-            help="With --ask: how they are chosen: change, motion, uniform, scene, flow, sharp."
-        ),
-    ] = "change",
-    notes_chars: Annotated[
-        int,
-        typer.Option(min=500, help="With --ask: how much of its notes the model reads at once."),
-    ] = 6000,
-    real_time: Annotated[
-        bool, typer.Option("--real-time", help="With --ask: no faster than it would be watched.")
-    ] = False,
-) -> None:
-    """Play media files to a server, as spoken turns of one conversation, or ask about one file."""
-    from headstart.talk.client import TalkOptions
-    from headstart.talk.run import TalkCommand, run
-
-    arguments = _ears_arguments(ears, ears_language)
-    if engine is not None:
-        arguments += ["--engine", engine]
-    if config is not None:
-        arguments += ["--config", str(config)]
-    if url is not None and (stay or arguments):
-        flag = "--stay" if stay else arguments[0]
-        raise typer.BadParameter(
-            f"{flag} is for the server that talk starts: leave out --url, or give it to the "
-            f"`headstart serve` behind that address"
-        )
-    if ask:
-        if len(files) > 1:
-            raise typer.BadParameter(f"--ask is about one file, got {len(files)}")
-        if webrtc or speak or stay:
-            raise typer.BadParameter("--ask goes with neither --webrtc, --speak nor --stay")
-        from headstart.gateway.video.file_sampling import POLICIES
-        from headstart.talk.long_file.command import AskCommand
-        from headstart.talk.long_file.command import run as run_ask
-        from headstart.talk.long_file.report import AnalysisOptions
-
-        policy = next((name for name in POLICIES if name == sampler), None)
-        if policy is None:
-            raise typer.BadParameter(f"--sampler is {', '.join(POLICIES)}, got {sampler!r}")
-        wanted = AnalysisOptions(
-            questions=tuple(ask),
-            from_s=_time("--from", from_) or 0.0,
-            to_s=_time("--to", to),
-            part_s=part_s,
-            pictures=pictures,
-            sampler=policy,
-            see=frames is not False,
-            paced=real_time,
-            model=model,
-            api_key=api_key,
-            room_chars=notes_chars,
-        )
-        at_work()
-        raise typer.Exit(run_ask(AskCommand(files[0], wanted, url, as_json, arguments)))
-    if real_time or from_ is not None or to is not None:
-        raise typer.BadParameter("--from, --to and --real-time go with --ask QUESTION")
-    if webrtc and fast:
-        raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
-    if speak and fast:
-        raise typer.BadParameter("--speak is always in real time: leave out --fast")
-    options = TalkOptions(
-        fast=fast,
-        frames=frames,
-        model=model,
-        packet_ms=packet_ms,
-        speak=speak,
-        webrtc=webrtc,
-        api_key=api_key,
-    )
-    command = TalkCommand(files, url, as_json, options, arguments, stay)
-    at_work()
-    raise typer.Exit(run(command))
-
-
 def demo(
     model: Model = None,
     device: Device = None,
@@ -421,8 +272,8 @@ def demo(
     clips = Path(__file__).parent / "clips"
     files = [clips / name for name in ("capital.wav", "demo.mp4")]
     options = TalkOptions(model=model, speak=True, api_key=api_key)
-    arguments = _ears_arguments(ears, ears_language)
-    arguments += ["--device", device] if device is not None else []
+    flags = {"--ears": ears, "--ears-language": ears_language, "--device": device}
+    arguments = server_arguments(flags)
     command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
     at_work()
     raise typer.Exit(run(command))
@@ -476,22 +327,6 @@ def _encoder_flags(encoder: str | None, url: str | None) -> dict[str, Any]:
     return {"encoder": encoder or ("process" if url else None), "encoder_url": url}
 
 
-def _time(flag: str, text: str | None) -> float | None:
-    """A time that a flag was given, in s."""
-    from headstart.talk.media.times import BadTime, parse_time
-
-    try:
-        return None if text is None else parse_time(text)
-    except BadTime as error:
-        raise typer.BadParameter(f"{flag}: {error}") from None
-
-
-def _ears_arguments(ears: str | None, language: str | None) -> list[str]:
-    """Arguments for the server that a talk starts."""
-    flags = {"--ears": ears, "--ears-language": language}
-    return [word for flag, value in flags.items() if value is not None for word in (flag, value)]
-
-
 def _settings(config: Path | None, flags: dict[str, Any], assignments: list[str] | None) -> Any:
     from headstart.gateway.config import load, parse_assignments
 
@@ -542,8 +377,8 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
-    own: list[Callable[..., None]] = [demo, serve, talk, settings, validate, engine, web, encoder]
-    own += [keys, top, recordings.replay, recordings.export, recordings.compare]
+    own: list[Callable[..., None]] = [demo, serve, talk, ask, settings, validate, engine, web]
+    own += [encoder, keys, top, recordings.replay, recordings.export, recordings.compare]
     for command in own:
         app.command()(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):

@@ -6,7 +6,8 @@ import os
 import sys
 import time
 
-from headstart.kernels.native import CompilerError, build, find_compiler
+from headstart.kernels.errors import CompilerError
+from headstart.kernels.native import build, find_compiler
 
 
 def main() -> int:

@@ -9,11 +9,7 @@ All C files make one library, so that all kernels share one thread pool (pool.c)
 $XDG_CACHE_HOME/headstart/kernels, named by a hash of sources, flags, compiler and processor, and
 put in place by an atomic rename, so that concurrent processes never see half a file.
 
-    KernelError
-    +-- BackendError       HEADSTART_KERNELS or backend= has an unknown value
-    +-- LevelError         a level that this processor has not
-    +-- CompilerError      no C compiler, or it failed, or its output cannot be loaded
-    +-- KernelInputError   a tensor of the wrong type, shape or device
+Errors are those of `kernels.errors`.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -36,6 +32,12 @@ import torch
 from torch import Tensor
 
 from headstart.kernels import levels
+from headstart.kernels.errors import (
+    BackendError,
+    CompilerError,
+    KernelInputError,
+    LevelError,
+)
 
 logger = logging.getLogger("headstart.kernels")
 
@@ -54,40 +56,6 @@ BACKENDS = ("native", *levels.NAMES, "reference")
 COMPILE_TIMEOUT_S = 300
 
 Declare = Callable[[ctypes.CDLL], None]
-
-
-class KernelError(Exception):
-    """Base of all errors raised here."""
-
-
-class BackendError(KernelError, ValueError):
-    """An unknown backend name."""
-
-    def __init__(self, name: str, source: str) -> None:
-        self.name = name
-        super().__init__(f"{source} is {name!r}: expected one of {', '.join(BACKENDS)}")
-
-
-class LevelError(KernelError, ValueError):
-    """A level of instructions that the processor lacks; `have`: those it has."""
-
-    def __init__(self, name: str, compiler: str, have: Sequence[str]) -> None:
-        self.name, self.have = name, tuple(have)
-        super().__init__(
-            f"kernels of level {name}: this processor has {', '.join(have)}, as {compiler} sees it"
-        )
-
-
-class CompilerError(KernelError, RuntimeError):
-    """The native kernels could not be built or loaded; `detail` is the cause."""
-
-    def __init__(self, summary: str, detail: str = "") -> None:
-        self.detail = detail
-        super().__init__(f"{summary}\n{detail}".rstrip())
-
-
-class KernelInputError(KernelError, ValueError):
-    """A tensor that an operation does not accept."""
 
 
 def cache_dir() -> Path:
@@ -229,7 +197,7 @@ def default_backend() -> str:
     """
     name = os.environ.get("HEADSTART_KERNELS", "")
     if name and name not in BACKENDS:
-        raise BackendError(name, "HEADSTART_KERNELS")
+        raise BackendError(name, "HEADSTART_KERNELS", BACKENDS)
     if name:
         return name
     try:
@@ -249,7 +217,7 @@ def library(operation: str, declare: Declare, backend: str | None) -> ctypes.CDL
     if chosen == "reference":
         return None
     if chosen not in BACKENDS:
-        raise BackendError(chosen, "backend")
+        raise BackendError(chosen, "backend", BACKENDS)
     # Looked up without the lock: a dict read is atomic, and this runs some 200 times per token.
     return _libraries.get((operation, chosen)) or _load(operation, declare, chosen)
 

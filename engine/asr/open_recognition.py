@@ -46,7 +46,9 @@ class OpenRecognition:
     `sound` (of the frozen positions) and `memory` spare the work on what has been heard.
     `language_sure`: whether words in `language` may be shown.
     `shown`: what is shown of the newest hypotheses; `recording`: the sound for the final pass; it
-    begins where `pauses` parted the utterance last; `final`: its words, if no sound came since."""
+    begins where `pauses` parted the utterance last; `part_ends`: the samples at which it parted the
+    utterance since, of which nothing is heard for good yet; `final`: its words, if no sound came
+    since."""
 
     mel: MelState
     memory: Memory
@@ -59,6 +61,7 @@ class OpenRecognition:
     settled: tuple[Word, ...] = ()
     recording: Recording = field(default_factory=Recording)
     pauses: PauseFinder = field(default_factory=PauseFinder)
+    part_ends: list[int] = field(default_factory=list)
     final: tuple[Word, ...] | None = None
 
     @property

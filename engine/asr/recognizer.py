@@ -69,6 +69,7 @@ from headstart.engine.asr.whisper.pieces import Pieces, drain, within
 from headstart.engine.asr.whisper.prepared import Prepared
 from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
 from headstart.engine.errors import BadSettings
+from headstart.kernels.errors import KernelMemoryError
 
 _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 
@@ -213,7 +214,7 @@ class WhisperRecognizer:
         self, utterances: Sequence[OpenRecognition], pcms: Sequence[npt.NDArray[np.float32]]
     ) -> list[Recognized]:
         """A chunk each of several utterances. Raises `BadAudio` before anything was taken in, and
-        `DeviceFull`: then the next chunk, or the final pass, hears these too."""
+        `DeviceFull` or `KernelFailed`: then the next chunk, or the final pass, hears these too."""
         return drain(self.recognize_in_pieces(utterances, pcms))
 
     def recognize_in_pieces(
@@ -241,7 +242,8 @@ class WhisperRecognizer:
     ) -> Pieces[None]:
         """Take `sounds` in, `step_s` after `step_s`, each with a pass over the windows. Before a
         final pass the last one has none, unless its window is long enough to slide. All sound is
-        taken in, also where a GPU has no room for a pass."""
+        taken in, also where there is no memory for a pass; parts that ended meanwhile are heard for
+        good with the next one."""
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
         least, slide_at = (
             seconds * FRAMES_PER_SECOND
@@ -256,8 +258,8 @@ class WhisperRecognizer:
                     if not len(piece):
                         continue
                     taken[i] += len(piece)
-                    ends = self._take_in(utterance, piece, clock)
-                    yield from self._parts(utterance, ends, clock)
+                    self._take_in(utterance, piece, clock)
+                    yield from self._parts(utterance, clock)
                     frames, is_last = utterance.window_frames, taken[i] == len(sound)
                     if frames > slide_at if final_follows and is_last else frames >= least:
                         grown.append(utterance)
@@ -265,20 +267,20 @@ class WhisperRecognizer:
                     yield from self._update(grown, clock)
                     if final_follows or start + step < longest:
                         yield
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, KernelMemoryError):
             for utterance, sound, count in zip(utterances, sounds, taken, strict=True):
                 if count < len(sound):
                     self._take_in(utterance, sound[count:], clock)
             raise
 
-    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> list[int]:
-        """Add sound, to be heard with the next pass; the samples at which parts of the utterance
-        turn out to end."""
+    def _take_in(self, utterance: OpenRecognition, piece: Pcm, clock: StageClock) -> None:
+        """Add sound, to be heard with the next pass, and note where parts of the utterance turn out
+        to end."""
         _go_on(utterance)
         utterance.recording.push(piece)
         with clock.stage("mel"):
             self._mel.push(utterance.mel, torch.from_numpy(piece))
-        return utterance.pauses.push(piece)
+        utterance.part_ends += utterance.pauses.push(piece)
 
     def finish(
         self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32] | None = None
@@ -288,7 +290,7 @@ class WhisperRecognizer:
         last `step_s` are heard in the final pass alone, unless the window is long enough to slide.
 
         The utterance stays open: `recognize` goes on, with the words that were committed and that
-        the final pass has as well. Raises `BadAudio`, and `DeviceFull`.
+        the final pass has as well. Raises as `recognize_batch`.
         """
         return drain(self.finish_in_pieces(utterance, pcm))
 
@@ -303,17 +305,21 @@ class WhisperRecognizer:
         clock = StageClock()
         if pcm is not None:
             yield from self._take_in_all([utterance], [_checked(pcm)], clock, final_follows=True)
+        yield from self._parts(utterance, clock)
         if utterance.final is None:
             utterance.final = yield from self._recognize_again(utterance, clock)
         return self._heard(utterance, utterance.final, (), clock)
 
-    def _parts(
-        self, utterance: OpenRecognition, ends: Sequence[int], clock: StageClock
-    ) -> Pieces[None]:
-        """Hear for good what was said before each of the samples `ends`; the window begins at the
-        last."""
-        for end in ends:
-            words = yield from self._recognize_again(utterance, clock, end)
+    def _parts(self, utterance: OpenRecognition, clock: StageClock) -> Pieces[None]:
+        """Hear for good what was said before each of `part_ends`; the window begins at the last.
+        One that fails, because a GPU has no room for it, stays to be heard. If it stays for so long
+        that its sound is gone, its words are those that were known of it."""
+        while utterance.part_ends:
+            end = utterance.part_ends[0]
+            words = (*utterance.committed, *utterance.agreement.tentative)
+            if utterance.recording.holds(end):
+                words = yield from self._recognize_again(utterance, clock, end)
+            del utterance.part_ends[0]
             utterance.shown = utterance.shown.continuing(utterance.committed, words)
             utterance.settled, utterance.agreement = words, Agreement()
             utterance.recording.part(end, len(words))

@@ -59,6 +59,10 @@ class Recording:
         """Where hearing again begins."""
         return self.marks[0]
 
+    def holds(self, end: int) -> bool:
+        """Whether any sound of what ends at sample `end` is still here."""
+        return end > self.samples - self._wanted
+
     def whole(self, end: int | None = None) -> Pcm:
         """The sound behind `start`, up to sample `end` or all, of which the last `LONGEST_S`."""
         if not self.samples:

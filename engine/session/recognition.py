@@ -207,9 +207,8 @@ class RecognitionPasses:
             except EngineError as error:
                 if batch is None:
                     self._carry_out(session, command, error)
-                else:  # the sound is lost, as in any other pass, but the turn ends
-                    session.report(error, about="audio")
-                    session.conversation.forget_unused()
+                else:  # as in any other pass, but the turn ends
+                    _skip(session, batch, error)
                     self._finish(session, command, due_ns, None)
                 return
             try:
@@ -273,10 +272,9 @@ class RecognitionPasses:
         try:
             heard: Sequence[Recognition] = result.result()
         except EngineError as error:
-            for session, _ in batches:
+            for session, batch in batches:
                 if self._is_open(session):
-                    session.report(error, about="audio")
-                    session.conversation.forget_unused()  # embeddings may have filled the table
+                    _skip(session, batch, error)
             return
         for (session, batch), words in zip(batches, heard, strict=True):
             if not self._is_open(session):
@@ -286,6 +284,13 @@ class RecognitionPasses:
                 session.add_recognition(batch, words, began_ns, batch.samples / total_samples)
             except EngineError as error:
                 session.report(error, about="audio")
+
+
+def _skip(session: Session, batch: AudioBatch, error: EngineError) -> None:
+    """Report that the pass over `batch` failed."""
+    session.report(error, about="audio")
+    batch.skip()
+    session.conversation.forget_unused()  # embeddings may have filled the table
 
 
 def _one_piece(work: Callable[[], Any]) -> Work:

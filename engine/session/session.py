@@ -205,8 +205,7 @@ class Session:
 
     def _read(self, batch: AudioBatch, words: Recognition, share: float) -> None:
         """Make the stream read the words of a batch; keep its sound; trace its chunks."""
-        if batch.utterance.heard is not None:
-            batch.utterance.heard.append(batch.pcm())
+        batch.keep_sound()
         prefilled_before = self.stream.prefilled_tokens
         rendered = self._sync_stream(ahead=batch.has_headroom(self._clock()))
         self.conversation.forget_unused()

@@ -236,6 +236,17 @@ class AudioBatch:
     def pcm(self) -> Pcm:
         return np.concatenate([to_float(chunk) for chunk in self.chunks])
 
+    def keep_sound(self) -> None:
+        """Keep it for the case that the utterance is continued, if it may be."""
+        if self.utterance.heard is not None:
+            self.utterance.heard.append(self.pcm())
+
+    def skip(self) -> None:
+        """Its pass failed. It was said all the same: what comes later lies behind it, and it is
+        heard again if the utterance is continued."""
+        self.utterance.samples += self.samples
+        self.keep_sound()
+
     def has_headroom(self, now_ns: int) -> bool:
         """Whether there is time to prefill tentative words too, given the words at `now_ns`."""
         last = self.chunks[-1]

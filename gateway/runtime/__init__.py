@@ -2,7 +2,7 @@
 monotonic clocks, supervised child processes, ZeroMQ sockets on the loop, and imports that leave
 packages out.
 
-May import: `errors`.
+May import: `errors`, `engine.api`.
 Never: knows of sessions, audio or the protocol.
 
 """

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from headstart.kernels.conv1d import reference
-from headstart.kernels.native import KernelInputError, library, require, threads
+from headstart.kernels.errors import KernelInputError
+from headstart.kernels.native import library, require, threads
 
 __all__ = ["ConvWeight", "conv1d_gelu", "pack"]
 

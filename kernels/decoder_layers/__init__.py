@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from headstart.kernels.decoder_layers import native, reference
-from headstart.kernels.native import KernelInputError, library, require
+from headstart.kernels.errors import KernelInputError
+from headstart.kernels.native import library, require
 from headstart.kernels.paged_attention import require_narrow
 from headstart.kernels.paged_attention.native import STORED
 from headstart.kernels.paged_attention.storage import Narrow, row_width

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelError, KernelInputError, threads
+from headstart.kernels.errors import KernelInputError, KernelMemoryError
+from headstart.kernels.native import threads
 from headstart.kernels.paged_attention.native import STORED, Attention, types_of
 from headstart.kernels.paged_attention.storage import blocks_in
 from headstart.kernels.qlinear import FORMATS, QWeight
@@ -122,7 +123,7 @@ def decoder_layers(
     )  # fmt: skip
     status = library.hs_decoder_layers(ctypes.addressof(call))
     if status == -2:
-        raise KernelError("out of memory for the activations of the decoder's layers")
+        raise KernelMemoryError("the activations of the decoder's layers")
     if status >= 0:
         raise KernelInputError(
             f"row {status} has an invalid sequence, context, block or slot: slot "

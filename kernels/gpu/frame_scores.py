@@ -16,8 +16,8 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu.launch import Launch, blocks, expect, expect_contiguous, run
-from headstart.kernels.native import KernelInputError
 
 TILE = 1024  # pixels; squares of Laplacians, at most 1020 ** 2 each, add up to less than 2 ** 31
 SUMS = 8

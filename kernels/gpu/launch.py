@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelInputError
+from headstart.kernels.errors import KernelInputError
 
 Argument = Tensor | int | float | None
 Constant = Any

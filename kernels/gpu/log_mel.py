@@ -15,6 +15,7 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu.launch import (
     LEAST_TILE,
     Launch,
@@ -25,7 +26,6 @@ from headstart.kernels.gpu.launch import (
     run,
 )
 from headstart.kernels.log_mel.tables import BINS, FFT_SAMPLES, make_tables
-from headstart.kernels.native import KernelInputError
 
 TILE_FRAMES = 16
 TILE_BINS = 32

@@ -18,6 +18,7 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu.launch import (
     LEAST_TILE,
     Launch,
@@ -30,7 +31,6 @@ from headstart.kernels.gpu.launch import (
 )
 from headstart.kernels.gpu.packed_weight import GROUP, PackedWeight
 from headstart.kernels.gpu.pools import FLOATS
-from headstart.kernels.native import KernelInputError
 from headstart.kernels.qlinear.formats import lookup
 
 TILE_OUT = 64

@@ -24,6 +24,7 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu.launch import (
     LEAST_TILE,
     Launch,
@@ -35,7 +36,6 @@ from headstart.kernels.gpu.launch import (
     run,
 )
 from headstart.kernels.gpu.pools import FLOATS, Pools, as_bytes
-from headstart.kernels.native import KernelInputError
 
 SPAN = 256
 CHUNK_SPAN = 1024

@@ -15,6 +15,7 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu.launch import (
     Launch,
     blocks,
@@ -23,7 +24,6 @@ from headstart.kernels.gpu.launch import (
     run,
 )
 from headstart.kernels.gpu.pools import FLOATS
-from headstart.kernels.native import KernelInputError
 
 TILE_DIM = 512
 TILE_TOKENS = 32

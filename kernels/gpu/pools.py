@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu.launch import expect, expect_contiguous
-from headstart.kernels.native import KernelInputError
 from headstart.kernels.paged_attention.storage import LARGEST, head_dim_of
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)

@@ -12,9 +12,9 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu.launch import Launch, expect, expect_rows, power_of_2, run
 from headstart.kernels.gpu.pools import FLOATS
-from headstart.kernels.native import KernelInputError
 
 MOST = 16384
 """The widest row that one program holds in registers."""

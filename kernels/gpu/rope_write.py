@@ -20,6 +20,7 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu.launch import (
     Launch,
     blocks,
@@ -30,7 +31,6 @@ from headstart.kernels.gpu.launch import (
     run,
 )
 from headstart.kernels.gpu.pools import FLOATS, Pools, as_bytes
-from headstart.kernels.native import KernelInputError
 
 TILE_HEADS = 8
 

@@ -7,8 +7,9 @@ import ctypes
 import torch
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.layer_norm import reference
-from headstart.kernels.native import KernelInputError, library, require, threads
+from headstart.kernels.native import library, require, threads
 
 __all__ = ["WIDTH_STEP", "layer_norm"]
 

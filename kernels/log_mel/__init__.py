@@ -13,9 +13,10 @@ import functools
 import torch
 from torch import Tensor
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.log_mel import native, reference
 from headstart.kernels.log_mel.tables import FFT_SAMPLES, SAMPLE_RATE_HZ, Tables, make_tables
-from headstart.kernels.native import KernelInputError, library, require
+from headstart.kernels.native import library, require
 
 __all__ = ["FFT_SAMPLES", "SAMPLE_RATE_HZ", "LogMelFilters"]
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelInputError, library, require
+from headstart.kernels.errors import KernelInputError
+from headstart.kernels.native import library, require
 from headstart.kernels.paged_attention import native, reference
 from headstart.kernels.paged_attention.storage import LARGEST, Narrow, head_dim_of, row_width
 

@@ -7,7 +7,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelError, KernelInputError, threads
+from headstart.kernels.errors import KernelInputError, KernelMemoryError
+from headstart.kernels.native import threads
 from headstart.kernels.paged_attention.storage import Narrow, blocks_in
 
 # `storage` of kernels.h.
@@ -73,7 +74,7 @@ def paged_attention(
     )  # fmt: skip
     status = library.hs_attention(ctypes.addressof(call))
     if status == -2:
-        raise KernelError("out of memory for the work space of attention")
+        raise KernelMemoryError("the work space of attention")
     if status >= 0:
         raise KernelInputError(
             f"row {status} names a sequence, a context or a block that is not there: sequence "
@@ -113,7 +114,7 @@ def append(
             None if coded is None else coded.data_ptr(),
         )  # fmt: skip
         if status == -2:
-            raise KernelError("out of memory for a row of K and V")
+            raise KernelMemoryError("a row of K and V")
     if status >= 0:
         raise KernelInputError(
             f"slots[{status}] is {int(slots[status])}: expected 0 .. {num_blocks * block_size - 1}"

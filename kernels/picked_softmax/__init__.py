@@ -9,7 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelInputError, library, require, threads
+from headstart.kernels.errors import KernelInputError
+from headstart.kernels.native import library, require, threads
 from headstart.kernels.picked_softmax import reference
 
 __all__ = ["best_log_softmax", "picked_log_softmax", "picked_softmax"]

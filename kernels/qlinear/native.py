@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelError, threads
+from headstart.kernels.errors import KernelMemoryError
+from headstart.kernels.native import threads
 from headstart.kernels.qlinear.formats import U8
 
 _VOID, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
@@ -69,5 +70,5 @@ def linear(
         x.data_ptr(), rows, cols, len(weights), ctypes.addressof(table), threads()
     )
     if status != 0:
-        raise KernelError(f"out of memory for the activations of a [{rows}, {cols}] input")
+        raise KernelMemoryError(f"the activations of a [{rows}, {cols}] input")
     return outs

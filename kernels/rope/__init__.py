@@ -7,7 +7,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelInputError, library, require, threads
+from headstart.kernels.errors import KernelInputError
+from headstart.kernels.native import library, require, threads
 from headstart.kernels.rope import reference
 
 __all__ = ["rope"]

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelInputError, library, require
+from headstart.kernels.errors import KernelInputError
+from headstart.kernels.native import library, require
 from headstart.kernels.qlinear import QWeight
 from headstart.kernels.whisper_layers import native, reference
 

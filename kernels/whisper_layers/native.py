@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelError, threads
+from headstart.kernels.errors import KernelMemoryError
+from headstart.kernels.native import threads
 from headstart.kernels.qlinear import FORMATS
 from headstart.kernels.qlinear.native import NativeWeight
 
@@ -152,5 +153,5 @@ def whisper_layers(
         x.data_ptr(), threads(),
     )  # fmt: skip
     if library.hs_whisper_layers(ctypes.addressof(call)):
-        raise KernelError("out of memory for the activations of the layers")
+        raise KernelMemoryError("the activations of the layers")
     return x, seen

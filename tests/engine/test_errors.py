@@ -14,6 +14,7 @@ EXAMPLES: tuple[EngineError, ...] = (
     errors.UnsupportedModel(Path("b.gguf"), "architecture", ["llama", "qwen2"], "mamba"),
     errors.NoDevice("cuda:0", "torch has no CUDA", "install a build with it"),
     errors.DeviceFull("cuda:0"),
+    errors.KernelFailed("out of memory for the activations of the layers"),
     errors.BadSampling("top_p", "above 0, at most 1", 1.5),
     errors.ContextFull(8, 9),
     errors.CacheFull(2, 1),

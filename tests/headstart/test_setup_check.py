@@ -275,6 +275,29 @@ def test_make_checks_the_python_that_it_will_use(tmp_path: Path) -> None:
     assert "checked: headstart/setup_check.py" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("name", "flags"), [("python", " -B -X utf8"), ("a python", ""), ("python", "")]
+)
+def test_python_may_be_a_path_with_spaces_or_have_flags(
+    tmp_path: Path, name: str, flags: str
+) -> None:
+    """It is run with its flags, for the check and for the environment."""
+    place, python = tmp_path / "clone", tmp_path / name
+    place.mkdir()
+    script(python, 'echo "run: $*" >&2', 'case "$*" in *venv*--clear*) exit 1;; esac')
+    done = make_setup(place, f"{python}{flags}")
+    runs = [line for line in done.stderr.splitlines() if line.startswith("run: ")]
+    wanted = ("-I headstart/setup_check.py .venv", "-m venv --clear .venv")
+    assert runs == [f"run:{flags} {arguments}" for arguments in wanted]
+
+
+def test_make_says_which_command_with_flags_is_missing(tmp_path: Path) -> None:
+    """As it was given."""
+    done = make_setup(tmp_path, "python3.99 -B")
+    assert done.returncode == 2
+    assert "there is no python3.99 -B (Debian" in done.stderr
+
+
 @pytest.mark.parametrize("folder", ["plain", "a path with spaces"])
 def test_make_says_what_to_do_when_pip_fails(tmp_path: Path, folder: str) -> None:
     """pip's temporary files lie beside the environment, and set-up is not taken for done."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headstart.kernels import levels, native
-from headstart.kernels.native import LevelError
+from headstart.kernels.errors import LevelError
 
 HWCAP, HWCAP2 = 16, 26
 DOTPROD, I8MM = 1 << 20, 1 << 13

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from headstart.kernels import levels, native
-from headstart.kernels.native import BackendError, CompilerError, LevelError
+from headstart.kernels.errors import BackendError, CompilerError, LevelError
 from tests.kernels.compiled import LEVELS
 
 

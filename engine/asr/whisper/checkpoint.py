@@ -6,8 +6,8 @@ value matrices are one. Here the modules are filled, and checked on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -34,11 +34,21 @@ from headstart.engine.asr.whisper.settings import (
 from headstart.engine.asr.whisper.source import EMBEDDING, HEAD, WhisperSource
 from headstart.engine.asr.whisper.vocabulary import ExactVocabulary, PackedVocabulary, Vocabulary
 from headstart.engine.checkpoints.named import read_json
-from headstart.engine.errors import BadWeights
+from headstart.engine.errors import BadWeights, KernelFailed
+from headstart.kernels.errors import KernelMemoryError
 from headstart.kernels.qlinear import QWeight
 
 TOKENIZER_FILE = "tokenizer.json"
 _CT2_FILE = "model.bin"
+
+
+@contextmanager
+def kernels_at_work() -> Iterator[None]:
+    """Work on the C kernels. Raises `KernelFailed` where they get no memory."""
+    try:
+        yield
+    except KernelMemoryError as error:
+        raise KernelFailed(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -46,14 +56,15 @@ class Checkpoint:
     """A loaded model. Unless exact, its matrices and vocabulary are int8 (`packed`), and then, with
     our kernels, what is computed for one sound depends neither on what else is in its batch nor on
     the processor (kernels/whisper_layers/README.md). Within `working()` its parts may be used:
-    where they are on a GPU it selects that, and a stream."""
+    where they are on a GPU it selects that, and a stream. It raises `DeviceFull` or
+    `KernelFailed` where there is no memory for a pass."""
 
     settings: WhisperSettings
     extras: Extras
     encoder: WhisperEncoder
     decoder: WhisperDecoder
     prepared: Prepared = field(default_factory=MadeAnew)
-    working: Callable[[], AbstractContextManager[object]] = nullcontext
+    working: Callable[[], AbstractContextManager[object]] = kernels_at_work
 
 
 def load_checkpoint(

@@ -1,4 +1,4 @@
-"""`headstart talk FILE --ask QUESTION`: questions about a recording of any length.
+"""`headstart ask FILE QUESTION`: questions about a recording of any length.
 
     file ─▶ file_info ─▶ parts ─▶ reader ─▶ transcription: what is said ─┬─▶ notes ─▶ answers
             (header)     (30 s)     └─ frame_choice ─▶ out_of_band: what is shown

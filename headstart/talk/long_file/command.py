@@ -1,4 +1,4 @@
-"""`headstart talk FILE --ask QUESTION`: opens the file, a server and an output.
+"""`headstart ask FILE QUESTION`: opens the file, a server and an output.
 
 Ctrl-C ends the looking: the questions are answered from what is known. A second one, or one while
 questions are answered, ends that too. The exit code is 0 if all questions were answered from the

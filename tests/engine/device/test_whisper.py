@@ -416,6 +416,74 @@ def test_a_gpu_that_stays_full_for_long(tiny: Path, monkeypatch: pytest.MonkeyPa
     assert np.array_equal(utterance.recording.whole(), noise[-LONGEST_SAMPLES:])
 
 
+@pytest.mark.parametrize("chunks", [2, 4])
+def test_parts_that_ended_while_a_gpu_was_full_are_heard_for_good(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, chunks: int
+) -> None:
+    """Of all utterances of the batch, by the next chunk or by the final pass: they are parted where
+    one is that met no full GPU, and have its words."""
+    exact = load_checkpoint(tiny, exact=True)
+    ours = placed(exact, whisper_place(CPU, torch.float32))
+    recognizer = WhisperRecognizer.over(ours, tiny)
+    sound = np.random.default_rng(0).normal(0, 0.1, 12 * 16_000).astype(np.float32)
+    sound[7 * 16_000 : 8 * 16_000] = 0
+    pieces, twin = np.split(sound, 6), recognizer.open()
+    utterances = [recognizer.open() for _ in range(2)]
+    for piece in pieces:
+        recognizer.recognize(twin, piece)
+    assert twin.recording.start.sample > 7 * 16_000
+    wanted = recognizer.finish(twin).committed
+    encode, full = ours.encoder._fronts, False
+
+    def limited(sounds: Sequence[EncodedSound]) -> list[torch.Tensor]:
+        if full:
+            raise torch.OutOfMemoryError
+        return encode(sounds)
+
+    monkeypatch.setattr(ours.encoder, "_fronts", limited)
+    for number, piece in enumerate(pieces):
+        full = 2 <= number < 2 + chunks
+        with pytest.raises(DeviceFull) if full else contextlib.nullcontext():
+            recognizer.recognize_batch(utterances, [piece, piece])
+    full = False
+    for utterance in utterances:
+        final = recognizer.finish(utterance)
+        assert (final.committed, utterance.recording.start) == (wanted, twin.recording.start)
+
+
+def test_words_of_a_part_whose_sound_is_gone_stay(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU stays full for longer than sound is kept: the part that ended first cannot be heard
+    again, so it has the words that were known of it, and the next part begins behind it."""
+    exact = load_checkpoint(tiny, exact=True)
+    ours = placed(exact, whisper_place(CPU, torch.float32))
+    recognizer = WhisperRecognizer.over(ours, tiny)
+    sound = np.random.default_rng(0).normal(0, 0.1, 44 * 16_000).astype(np.float32)
+    sound[7 * 16_000 : 8 * 16_000] = 0
+    utterance = recognizer.open()
+    recognizer.recognize(utterance, sound[: 6 * 16_000])
+    known = (*utterance.committed, *utterance.agreement.tentative)
+    assert known
+    encode, full = ours.encoder._fronts, True
+
+    def limited(sounds: Sequence[EncodedSound]) -> list[torch.Tensor]:
+        if full:
+            raise torch.OutOfMemoryError
+        return encode(sounds)
+
+    monkeypatch.setattr(ours.encoder, "_fronts", limited)
+    for piece in np.split(sound[6 * 16_000 :], 19):
+        with pytest.raises(DeviceFull):
+            recognizer.recognize(utterance, piece)
+    full = False
+    recognizer.finish(utterance)
+    start = utterance.recording.start
+    assert (7 * 16_000 < start.sample < 8 * 16_000, start.words) == (True, len(known))
+    assert utterance.final is not None
+    assert utterance.final[: len(known)] == known
+
+
 def test_a_pass_is_on_a_stream_of_its_own(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it, the choice of tokens too: so it waits for no step of the decoder's."""
     current: list[str] = []

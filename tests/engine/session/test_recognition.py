@@ -173,7 +173,8 @@ def test_a_final_pass_of_a_closed_session_is_dropped(bench: Bench, worker: HandW
 def test_a_failed_pass_is_its_sessions_own(
     bench: Bench, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of its sessions is told; the next pass works."""
+    """Each of its sessions is told; the next pass works, and its words have their place behind the
+    sound of the one that failed."""
 
     def full(utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[FakeWords]:
         raise SoftTableFull(8, 9)
@@ -187,9 +188,15 @@ def test_a_failed_pass_is_its_sessions_own(
     run(bench, worker)
     failed = [e for e in bench.events if isinstance(e, api.Failed)]
     assert {(e.about, e.code) for e in failed} == {("audio", "soft_table_full")}
-    bench.tell(*end("t"))
+    assert bench.of(api.Hearing) == []
+    ref = api.TurnRef(1)
+    bench.tell(
+        api.Audio("t", ref, CHUNK_SAMPLES, bytes(2 * CHUNK_SAMPLES), bench.now_ns), *end("t")
+    )
     run(bench, worker)
     assert len(bench.of(api.Heard)) == 1
+    heard = [e for e in bench.events if isinstance(e, api.Hearing)]
+    assert heard[-1].at_sample == 2 * CHUNK_SAMPLES
 
 
 def test_a_failed_final_pass_fails_the_command_that_needed_it(

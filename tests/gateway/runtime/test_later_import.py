@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-IMPORT = "from headstart.gateway.runtime.later_import import import_alone, not_run"
+IMPORT = (
+    "from headstart.engine.api.deferred_import import not_run\n"
+    "from headstart.gateway.runtime.later_import import import_alone"
+)
 AROUND = "('outer', 'outer.inner')"
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headstart.kernels.conv1d import ConvWeight, conv1d_gelu, pack, unpack
-from headstart.kernels.native import KernelInputError
+from headstart.kernels.errors import KernelInputError
 from tests.kernels.compiled import LEVELS
 from tests.numerics import assert_as_near
 

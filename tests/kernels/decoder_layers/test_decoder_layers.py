@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from headstart.kernels.decoder_layers import DecoderLayers, LayerSizes
-from headstart.kernels.native import KernelInputError
+from headstart.kernels.errors import KernelInputError
 from tests.kernels.decoder_layers.model import SIZES, layers, step
 
 

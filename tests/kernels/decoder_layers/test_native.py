@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from headstart.kernels.decoder_layers import DecoderLayers
 from headstart.kernels.decoder_layers.reference import decoder_layers
-from headstart.kernels.native import KernelInputError
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.paged_attention.storage import Narrow
 from tests.kernels.compiled import LEVELS
 from tests.kernels.decoder_layers.model import SIZES, layers, run, step

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu import packed_matmul, paged_attention, rope_write
 from headstart.kernels.gpu.checks import (
     ATTENTION_CASES,
@@ -24,7 +25,6 @@ from headstart.kernels.gpu.checks import (
 )
 from headstart.kernels.gpu.packed_weight import pack
 from headstart.kernels.gpu.pools import Pools
-from headstart.kernels.native import KernelInputError
 from headstart.kernels.paged_attention.storage import LARGEST
 from tests.numerics import assert_as_near
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.gpu import frame_scores, log_mel, reference
 from headstart.kernels.gpu.pools import Pools, join, split
 from headstart.kernels.log_mel import LogMelFilters
-from headstart.kernels.native import KernelInputError
 from headstart.kernels.paged_attention import paged_attention
 from headstart.kernels.paged_attention.storage import encode
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.layer_norm import layer_norm
-from headstart.kernels.native import KernelInputError
 from tests.kernels.compiled import LEVELS
 from tests.numerics import assert_as_near
 

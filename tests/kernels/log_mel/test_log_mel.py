@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torchaudio.functional import melscale_fbanks
 
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.log_mel import LogMelFilters
 from headstart.kernels.log_mel.tables import make_tables
-from headstart.kernels.native import KernelInputError
 from tests.kernels.compiled import LEVELS
 
 

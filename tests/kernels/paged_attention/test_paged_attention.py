@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelInputError
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.paged_attention import append, paged_attention
 from tests.kernels.paged_attention.pools import Shape, filled
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headstart.kernels.native import KernelInputError
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.paged_attention import append, paged_attention, reference
 from headstart.kernels.paged_attention.storage import Narrow, blocks_in
 from tests.kernels.compiled import LEVELS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headstart.kernels.native import KernelInputError
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.picked_softmax import best_log_softmax, picked_log_softmax, picked_softmax
 from tests.kernels.compiled import LEVELS
 from tests.numerics import assert_as_near

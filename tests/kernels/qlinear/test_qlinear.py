@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headstart.kernels.native import BackendError, KernelInputError
+from headstart.kernels.errors import BackendError, KernelInputError
 from headstart.kernels.qlinear import WeightShapeError, pack, qlinear, rows
 from tests.kernels.qlinear.blocks import random_blocks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headstart.kernels.native import KernelInputError
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.silu_mul import silu_mul
 from tests.kernels.compiled import LEVELS
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headstart.kernels.native import KernelInputError
+from headstart.kernels.errors import KernelInputError
 from headstart.kernels.whisper_layers import Sequence, WhisperLayers
 from headstart.kernels.whisper_layers.reference import whisper_layers
 from tests.kernels.compiled import LEVELS

@@ -1,4 +1,4 @@
-"""`headstart talk --ask` as a command: what it prints, and what it refuses."""
+"""`headstart ask`, and `headstart talk --ask`, which is the same: what it prints and refuses."""
 
 import json
 import os
@@ -11,8 +11,10 @@ import pytest
 ANSWER = "This is an answer that comes word by word."
 
 
-def command(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "headstart", "talk", *arguments]
+def command(
+    *arguments: str, timeout: float = 120, name: str = "talk"
+) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "headstart", name, *arguments]
     return subprocess.run(
         argv,
         capture_output=True,
@@ -54,6 +56,27 @@ def test_text_for_people(fake_server_url: str, film: Path) -> None:
     assert "4 parts of 5 s, 2 s of each read twice · roughly 48 s" in done.stdout
     assert "part 3 of 4" in done.stdout
     assert ANSWER in done.stdout
+
+
+def test_ask_is_talk_with_questions(fake_server_url: str, film: Path) -> None:
+    """The file, then the questions, with the same lines; without a question it asks for one."""
+    options = ["--url", fake_server_url, "--json", "--part-s", "5", "--no-frames"]
+    options += ["--from", "0:02", "--sampler", "uniform"]
+    asked = command(str(film), "What?", "When?", *options, name="ask")
+    assert asked.returncode == 0, asked.stderr
+    told = command(str(film), "--ask", "What?", "--ask", "When?", *options)
+    times = {"wall_s", "estimate_s", "speed", "client_peak_bytes"}
+
+    def lines(done: subprocess.CompletedProcess[str]) -> list[tuple[str, list[str]]]:
+        read = [json.loads(line) for line in done.stdout.splitlines()]
+        return [(line["type"], sorted(line.keys() - times)) for line in read]
+
+    assert lines(asked) == lines(told)
+    answers = json.loads(asked.stdout.splitlines()[-1])["answers"]
+    assert [answer["question"] for answer in answers] == ["What?", "When?"]
+    bare = command(str(film), name="ask")
+    assert bare.returncode == 2
+    assert "Missing argument 'QUESTION...'" in bare.stderr
 
 
 def test_a_range_needs_a_question(film: Path) -> None:

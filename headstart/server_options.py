@@ -1,0 +1,33 @@
+"""Options of all commands that start a server: which model, recogniser, engine and settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="TOML file of settings (`headstart settings` prints one).",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    str | None, typer.Option(help="Name of a model, or its directory.", show_default="small")
+]
+Ears = Annotated[
+    str | None,
+    typer.Option(
+        help="Whisper for recognition: folder, weights by name, or auto (the largest fetched one "
+        "that this machine can run in real time).",
+        show_default="the model's own",
+    ),
+]
+EarsLanguage = Annotated[
+    str | None,
+    typer.Option(help="Spoken language: a code, or auto.", show_default="en"),
+]
+Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
