@@ -10,7 +10,8 @@ MODEL ?= small
 UPGRADE ?= --upgrade
 
 # pip unpacks gigabytes in TMPDIR, and /tmp may be a small part of memory.
-PIP_INSTALL := TMPDIR="$${TMPDIR:-$(CURDIR)/$(VENV)/tmp}" $(BIN)/python -m pip install -c $(LOCK)
+# setuptools' remark about editable installations takes ten lines, which look like an error.
+PIP_INSTALL := TMPDIR="$${TMPDIR:-$(CURDIR)/$(VENV)/tmp}" PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install -c $(LOCK)
 STOPPED := { echo "headstart: set-up stopped; pip says why above. If it could not connect, there is no network, or a proxy that it does not know (HTTPS_PROXY, PIP_INDEX_URL). Then run the same command again" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
@@ -41,7 +42,7 @@ setup: $(STAMP) ## make .venv/ with everything in it (demo, serve and test do so
 
 weights: setup ## fetch and verify the weights of MODEL (small)
 	$(BIN)/headstart models fetch $(MODEL)
-	$(BIN)/headstart models fetch joe || echo "headstart: without that voice answers sound plainer"
+	@$(BIN)/headstart models fetch joe || echo "headstart: without that voice answers sound plainer"
 
 demo: weights ## answer two spoken questions, then leave the server and its page running
 	$(BIN)/headstart demo --model $(MODEL)
