@@ -24,8 +24,8 @@ help: ## show this list
 
 $(STAMP): pyproject.toml $(LOCK)
 	@command -v "$(PYTHON)" >/dev/null || { echo "headstart needs Python 3.11 to 3.14, and there is no $(PYTHON) (Debian and Ubuntu: apt install python3 python3-venv gcc libc6-dev)" >&2; exit 1; }
-	@rm -rf $(VENV)/tmp
 	@python=$(BIN)/python; $$python -m pip --version >/dev/null 2>&1 || python="$(PYTHON)"; "$$python" -I headstart/setup_check.py $(VENV)
+	@rm -rf $(VENV)/tmp
 	@echo "headstart: making $(VENV) (about 3.4 GB to download, 6.8 GB on disk, once; PyTorch is most of it)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || "$(PYTHON)" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 	@mkdir $(VENV)/tmp
