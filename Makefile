@@ -12,7 +12,8 @@ MODEL ?= small
 UPGRADE ?= --upgrade
 
 # pip unpacks gigabytes in TMPDIR, and /tmp may be a small part of memory.
-PIP_INSTALL := TMPDIR="$${TMPDIR:-$(CURDIR)/$(VENV)/tmp}" $(BIN)/python -m pip install -c $(LOCK)
+# setuptools' remark about editable installations takes ten lines, which look like an error.
+PIP_INSTALL := TMPDIR="$${TMPDIR:-$(CURDIR)/$(VENV)/tmp}" PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install -c $(LOCK)
 STOPPED := { echo "headstart: set-up stopped; pip says why above. If it could not connect, there is no network, or a proxy that it does not know (HTTPS_PROXY, PIP_INDEX_URL). Then run the same command again" >&2; exit 1; }
 
 .DEFAULT_GOAL := help
@@ -25,8 +26,8 @@ help: ## show this list
 
 $(STAMP): pyproject.toml $(LOCK)
 	@command -v "$(PYTHON)" >/dev/null || command -v "$(firstword $(PYTHON))" >/dev/null || { echo "headstart needs Python 3.11 to 3.14, and there is no $(PYTHON) (Debian and Ubuntu: apt install python3 python3-venv gcc libc6-dev)" >&2; exit 1; }
-	@rm -rf $(VENV)/tmp
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; then set -- $(BIN)/python; else set -- $(RUN_PYTHON); fi; "$$@" -I headstart/setup_check.py $(VENV)
+	@rm -rf $(VENV)/tmp
 	@echo "headstart: making $(VENV) (about 3.4 GB to download, 6.8 GB on disk, once; PyTorch is most of it)"
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(RUN_PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }
 	@mkdir $(VENV)/tmp
@@ -43,7 +44,7 @@ setup: $(STAMP) ## make .venv/ with everything in it (demo, serve and test do so
 
 weights: setup ## fetch and verify the weights of MODEL (small)
 	$(BIN)/headstart models fetch $(MODEL)
-	$(BIN)/headstart models fetch joe || echo "headstart: without that voice answers sound plainer"
+	@$(BIN)/headstart models fetch joe || echo "headstart: without that voice answers sound plainer"
 
 demo: weights ## answer two spoken questions, then leave the server and its page running
 	$(BIN)/headstart demo --model $(MODEL)

@@ -43,6 +43,9 @@ log = logging.getLogger("headstart.engine_link")
 
 HIGH_WATER_MESSAGES = 4096
 PING_INTERVAL_S = 1.0
+STOOD_STILL_S = 5.0
+"""Longer between two heartbeats, and this process stood still (a paused machine or container): the
+engine probably did, too."""
 IPC_PATH_BYTES_MAX = 100  # sun_path holds 108 with its terminator; ZeroMQ may append to the name
 OFFSET_SAMPLES = 32  # heartbeats, of which the fastest tells the clocks' offset
 WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
@@ -303,7 +306,7 @@ class EngineLink:
         self.observer = LinkObserver()
         self._incarnation = uuid.uuid4().hex
         self._lost_after_ns = int(lost_after_s * 1e9)
-        self._last_heard_ns = time.monotonic_ns()
+        self._last_heard_ns = self._last_beat_ns = time.monotonic_ns()
         self._listeners: dict[str, EngineListener] = {}
         self._left_behind: set[str] = set()  # sessions that a lost engine may still hold
         self._clock = ClockOffset()
@@ -343,7 +346,7 @@ class EngineLink:
     def start(self) -> None:
         """Read and ping from now on. Call on the running loop."""
         self._loop = asyncio.get_running_loop()
-        self._last_heard_ns = time.monotonic_ns()
+        self._last_heard_ns = self._last_beat_ns = time.monotonic_ns()
         self._wire.start(self)
         self._heartbeat()
 
@@ -405,6 +408,9 @@ class EngineLink:
         beat = tasks.guard(self._heartbeat, "engine link", tasks.nothing_depends_on_it)
         self._timer = self._loop.call_later(PING_INTERVAL_S, beat)
         now_ns = time.monotonic_ns()
+        if now_ns - self._last_beat_ns > STOOD_STILL_S * 1e9:
+            self._last_heard_ns = now_ns  # it has had no time to speak
+        self._last_beat_ns = now_ns
         self.check_address()
         # The queue is full or no engine is connected: the silence limit below detects it.
         self._send(api.Ping(now_ns, self._incarnation))

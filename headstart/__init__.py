@@ -8,3 +8,9 @@ May import: `engine.api`, `gateway.config`, `gateway.errors`, `gateway.server`, 
 Never: imports torch, or the engine beyond `headstart.engine.api`.
 
 """
+
+import os
+
+# ONNX Runtime (the voice, and what reads print in pictures) reports each of its uses to its vendor
+# unless this is set before it is loaded. Child processes inherit it.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")

@@ -135,6 +135,9 @@ def folder_problem(folder: str) -> str:
     parent = os.path.dirname(os.path.abspath(folder))
     if os.pathsep in parent:
         return f"Python makes no virtual environment in a path with a colon: rename {parent}"
+    for place in (folder, os.path.join(folder, "tmp")):
+        if os.path.isdir(place) and not os.access(place, os.W_OK) and os.access(parent, os.W_OK):
+            return f"{place} is not yours to write to, as after `sudo make`: sudo rm -r {folder}"
     if not os.access(folder if os.path.isdir(folder) else parent, os.W_OK):
         return f"{parent} cannot be written to: clone headstart into a folder of yours"
     if os.path.exists(os.path.join(folder, ".installed")):

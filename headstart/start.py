@@ -8,6 +8,7 @@ process at once; from then on Python handles it. Nothing else is imported before
 
 from __future__ import annotations
 
+import io
 import sys
 
 from headstart.interrupts import EXIT_INTERRUPTED, end_at_once
@@ -16,9 +17,18 @@ from headstart.interrupts import EXIT_INTERRUPTED, end_at_once
 def main() -> None:
     """The `headstart` command."""
     end_at_once()
+    print_whatever_comes()
     from headstart.cli import main as commands
 
     try:
         commands()
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
+
+
+def print_whatever_comes() -> None:
+    """Make characters that the terminal's encoding lacks question marks, not errors: bars, names of
+    files and answers have any, and not every locale is UTF-8."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

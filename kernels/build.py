@@ -14,7 +14,8 @@ def main() -> int:
     """Build; 0 if the kernels are ready or not wanted, 1 with the compiler's message otherwise."""
     started_s = time.perf_counter()
     try:
-        print(f"kernels: compiling with {find_compiler()} if necessary ...", flush=True)
+        said = "for half a minute, unless that was done before ..."
+        print(f"kernels: compiling with {find_compiler()}, {said}", flush=True)
         path, compiled = build()
     except CompilerError as error:
         print(f"kernels: {error}", file=sys.stderr)

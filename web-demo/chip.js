@@ -14,7 +14,7 @@ export function waitSetting(turnDetection, endpointing) {
  * @param {?{ms: number, about: boolean}} playout from the first sound sent until it was heard;
  *   `about`: estimated from the call's statistics
  * @param {?string} setting as `waitSetting`
- * @returns {string} "heard after 490 ms · 320 waiting (endpointing)", or "" if nothing was
+ * @returns {string} "heard after 490 ms · 320 ms waiting (endpointing)", or "" if nothing was
  *   measured
  */
 export function chipText({ budget, voice }, playout, setting) {
@@ -27,7 +27,7 @@ export function chipText({ budget, voice }, playout, setting) {
   else return "";
   const waitMs = budget.stages_ms?.vad_hangover;
   if (!waitMs) return said;
-  return `${said} · ${Math.round(waitMs)} waiting${setting ? ` (${setting})` : ""}`;
+  return `${said} · ${inMs(waitMs)} waiting${setting ? ` (${setting})` : ""}`;
 }
 
 /** Where one turn's waterfall is. */

@@ -36,6 +36,8 @@ log = logging.getLogger("headstart.engine")
 HIGH_WATER_MESSAGES = 4096
 IDLE_WAIT_MS = 200
 ORPHAN_AFTER_S = 15.0
+STOOD_STILL_S = 10.0
+"""Longer between two looks for pings, and the machine may have been paused, gateway and all."""
 
 
 class GatewayLink:
@@ -56,7 +58,7 @@ class GatewayLink:
         self._met = False  # whether a gateway has completed the handshake
         self._gateway = ""  # which one pings, as far as it says
         self._engine: Engine | None = None
-        self._last_ping_s = time.monotonic()
+        self._last_ping_s = self._last_look_s = time.monotonic()
         self._steps = 0
         self._process = psutil.Process()
         self._context = zmq.Context()
@@ -92,7 +94,7 @@ class GatewayLink:
         if self._met:
             self.send(self._ready(model))  # otherwise the handshake will
         # Loading may have taken longer than `ORPHAN_AFTER_S`: count from now.
-        self._last_ping_s = time.monotonic()
+        self._last_ping_s = self._last_look_s = time.monotonic()
         for fd in engine.wake_fds:
             self._poller.register(fd, zmq.POLLIN)
         busy = False
@@ -212,7 +214,11 @@ class GatewayLink:
         )
 
     def _orphaned(self) -> bool:
-        silent_s = time.monotonic() - self._last_ping_s
+        now_s = time.monotonic()
+        if now_s - self._last_look_s > STOOD_STILL_S:
+            self._last_ping_s = now_s
+        self._last_look_s = now_s
+        silent_s = now_s - self._last_ping_s
         if silent_s <= ORPHAN_AFTER_S:
             return False
         log.error("no ping from the gateway for %.0f s: exiting", silent_s)

@@ -46,9 +46,19 @@ class UnknownName(WeightsError):
 
     code: ClassVar[str] = "unknown_weights"
 
-    def __init__(self, name: str, known: Sequence[str], what: str = "model or weight") -> None:
-        """`what`: the kind of thing that was looked for."""
+    def __init__(
+        self,
+        name: str,
+        known: Sequence[str],
+        what: str = "model or weight",
+        *,
+        is_model: bool = False,
+    ) -> None:
+        """`what`: the kind of thing that was looked for. `is_model`: a weight was, and the name is
+        that of a model, whose weights are `known`."""
         said = f"there is no {what} named {name!r}; known: {', '.join(known)}"
+        if is_model:
+            said = f"{name!r} is a model of several weights: name one of {', '.join(known)}"
         if Path(name).is_dir():
             said += f"; the folder of that name is no model directory: it has no {CONFIG}"
         super().__init__(said)

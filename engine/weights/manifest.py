@@ -140,8 +140,7 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
                 return weight
         model = next((model for model in self.models if model.name == name), None)
         if model is not None:
-            what = f"weight ({name} is a model of several)"
-            raise UnknownName(name, list(dict.fromkeys(model.weights)), what)
+            raise UnknownName(name, list(dict.fromkeys(model.weights)), is_model=True)
         raise UnknownName(name, [weight.name for weight in self.weights])
 
     def model(self, name: str) -> Model:

@@ -70,6 +70,7 @@ from headstart.gateway.runtime.threads import METRICS
 from headstart.gateway.runtime.ticker import Ticker
 from headstart.gateway.server import handshake
 from headstart.gateway.server.descriptors import Descriptors
+from headstart.gateway.server.elsewhere import HANDLERS
 from headstart.gateway.server.overview import Overview
 from headstart.gateway.session.actions import Hangup
 from headstart.gateway.settings import Settings
@@ -488,7 +489,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
         *(gateway.calls.routes() if gateway.calls is not None else ()),
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
-    return guarded(Starlette(routes=routes), gateway.access)
+    return guarded(Starlette(routes=routes, exception_handlers=HANDLERS), gateway.access)
 
 
 def transport_of(player: Player | None) -> str:

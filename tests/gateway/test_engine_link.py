@@ -1,6 +1,7 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -155,6 +156,24 @@ async def test_silent_engine_is_lost_and_comes_back() -> None:
     assert len(stalled) == 1
     assert "silent" in stalled[0]
     assert listener.calls[0] == listener.calls[2]
+
+
+async def test_a_paused_machine_loses_no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gateway and engine stood still together for longer than an engine may be silent."""
+    monkeypatch.setattr("headstart.gateway.engine_link.STOOD_STILL_S", 2.5)
+    with private_endpoint() as endpoint:
+        link = EngineLink(endpoint, lost_after_s=2.0)
+        link.start()
+        async with fake_engine(link.endpoint) as process:
+            await until(lambda: link.is_ready)
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(3.5)  # the whole loop stands still
+            process.send_signal(signal.SIGCONT)
+            heard = link.counters.events
+            await until(lambda: link.counters.events > heard + 1)
+            assert link.is_ready
+            assert link.counters.losses == 0
+        link.close()
 
 
 async def test_a_listener_that_fails_keeps_nothing_from_the_others(

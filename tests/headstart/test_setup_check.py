@@ -81,6 +81,19 @@ def test_all_that_is_missing_is_named_at_once(
     ]
 
 
+@pytest.mark.parametrize("place", ["", "tmp"])
+def test_an_environment_of_roots_is_to_be_removed(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `sudo make` leaves it: the remedy removes that, and not the clone."""
+    folder = tmp_path / ".venv"
+    (folder / "tmp").mkdir(parents=True)
+    theirs = str(folder / place) if place else str(folder)
+    monkeypatch.setattr(setup_check.os, "access", lambda path, _: path != theirs)
+    said = setup_check.folder_problem(str(folder))
+    assert said == f"{theirs} is not yours to write to, as after `sudo make`: sudo rm -r {folder}"
+
+
 def test_the_user_may_know_better(
     programs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

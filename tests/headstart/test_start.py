@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -88,3 +90,17 @@ interrupts.at_work()
 sys.stdout.flush()
 print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
 """
+
+
+def test_a_locale_without_the_characters_is_no_error(tmp_path: Path) -> None:
+    """A file's name on a terminal that knows ASCII alone: question marks, and all the rest."""
+    file = tmp_path / "Übung ─ 1.toml"
+    file.write_text("port = 9000\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "headstart", "validate", str(file)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.stdout.decode("ascii").endswith("?bung ? 1.toml: good; sets port\n")

@@ -78,10 +78,16 @@ def test_nothing_moves_for_who_wants_it_still(demo: OpenPage, mock: MockGateway)
 @pytest.mark.parametrize(
     ("voice_ms", "playout", "total_ms", "wait_ms", "said"),
     [
-        (650.0, {"ms": 40.0, "about": False}, 562.0, 499.0, "heard after 690 ms · 499 waiting (s)"),
+        (
+            650.0,
+            {"ms": 40.0, "about": False},
+            562.0,
+            499.0,
+            "heard after 690 ms · 499 ms waiting (s)",
+        ),
         (650.0, {"ms": 40.0, "about": True}, 562.0, None, "heard after about 690 ms"),
-        (650.0, None, 562.0, 499.0, "spoken after 650 ms · 499 waiting (s)"),
-        (None, None, 562.0, 499.0, "first word after 562 ms · 499 waiting (s)"),
+        (650.0, None, 562.0, 499.0, "spoken after 650 ms · 499 ms waiting (s)"),
+        (None, None, 562.0, 499.0, "first word after 562 ms · 499 ms waiting (s)"),
         (None, None, 63.0, None, "first word after 63 ms"),
         (None, {"ms": 40.0, "about": False}, None, None, ""),
     ],
@@ -121,7 +127,7 @@ def test_a_spoken_answer_has_a_chip_to_its_turn(demo: OpenPage, mock: MockGatewa
     number, unit = heard.split()
     heard_ms = float(number) * (1000 if unit == "s" else 1)
     assert heard_ms == pytest.approx(sent_ms + told["delay_ms"], abs=6)
-    assert words.endswith("· 500 waiting (endpointing)")
+    assert words.endswith("· 500 ms waiting (endpointing)")
     assert demo.complaints == []
 
 

@@ -47,7 +47,7 @@ def test_members_of_a_weight_is_itself() -> None:
 
 def test_a_model_where_one_weight_is_wanted_names_its_weights() -> None:
     """A model's name is no weight's, although it is known elsewhere."""
-    expected = r"no weight \(large is a model of several\) named 'large'; known: big, folder$"
+    expected = "^'large' is a model of several weights: name one of big, folder$"
     with pytest.raises(UnknownName, match=expected):
         parse(MANIFEST_TEXT).weight("large")
 

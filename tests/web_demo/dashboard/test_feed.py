@@ -98,6 +98,16 @@ def test_a_clock_set_back_hides_nothing(feed: FakeFeed, open_dashboard: Dashboar
     opened.page.get_by_text("n = 5, no p95").first.wait_for()
 
 
+def test_few_spoken_turns_are_data(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
+    """Without a 95th percentile the tile of the first sound judges the median, as that of the first
+    token does."""
+    opened = open_dashboard()
+    feed.say(*(feed.server.turn() for _ in range(3)), feed.server.snapshot())
+    tile = opened.page.locator(".tile", has_text="First sound")
+    tile.get_by_text("p50 · n = 3, no p95").wait_for()
+    assert tile.locator(".word").inner_text() != "no data"
+
+
 def test_a_key_is_asked_for(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
     """A wrong one is said to be wrong; the right one opens the feed, and is in no address."""
     feed.key = "sesame"

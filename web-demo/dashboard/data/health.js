@@ -67,9 +67,9 @@ function firstSound(sketch, budgetMs) {
   const p95 = sketch.trusted(0.95);
   const p50 = sketch.trusted(0.5);
   if (!p50) return { value: "–", note: "nothing was spoken", level: "none" };
-  if (!p95) return { value: inMs(p50.ms), note: `p50 · n = ${sketch.n}, no p95`, level: "none" };
   // A voice begins after the first clause: twice the budget of the first token.
-  const level = budgetMs ? levelOf(p95.ms, [2 * budgetMs, 3 * budgetMs]) : "none";
+  const level = budgetMs ? levelOf((p95 ?? p50).ms, [2 * budgetMs, 3 * budgetMs]) : "none";
+  if (!p95) return { value: inMs(p50.ms), note: `p50 · n = ${sketch.n}, no p95`, level };
   return { value: inMs(p95.ms), note: `p95 · p50 ${inMs(p50.ms)}`, level };
 }
 
