@@ -78,8 +78,8 @@ class ResponseManager:
         return not main.response.opened and not main.calls.begun
 
     def _uses_id(self, item_id: str) -> bool:
-        """Whether the response in the conversation has, or may get, an item with that id."""
-        return self._main is not None and self._main.owns(item_id)
+        """Whether a running response has, or may get, an item with that id, be it out of band."""
+        return any(running.owns(item_id) for running in self._running.values())
 
     def answers_with(self, turn: int, item_id: str) -> bool:
         """Whether that is an item of the answer to that turn, running or over."""

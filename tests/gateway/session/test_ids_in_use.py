@@ -53,13 +53,17 @@ def test_the_id_of_speech_is_its_own_until_its_words_are_there() -> None:
 
 
 @pytest.mark.parametrize("call", [None, 0, 11])
-def test_the_ids_of_an_answer_are_its_own_until_it_is_over(call: int | None) -> None:
-    """Its message's, although deleted, and those of the calls that it may still make."""
+@pytest.mark.parametrize("conversation", ["auto", "none"])
+def test_the_ids_of_an_answer_are_its_own_until_it_is_over(
+    call: int | None, conversation: str
+) -> None:
+    """Its message's, although deleted, and those of the calls that it may still make; out of band
+    too, where no item of it is in the conversation."""
     bench = SessionBench()
-    bench.client("response.create")
+    bench.client("response.create", response={"conversation": conversation})
     asked = bench.respond_command()
     bench.engine(api.Delta("sess_test", asked.generation, "Once", bench.now_ns))
-    if call is None:
+    if call is None and conversation == "auto":
         bench.client("conversation.item.delete", item_id=asked.item_id)
     wanted = asked.item_id if call is None else api.call_item_id(asked.item_id, call)
     create(bench, user_text("Mine", id=wanted))
