@@ -112,9 +112,15 @@ class BadSampling(EngineError):
 class ContextFull(EngineError):
     code = "context_full"
 
-    def __init__(self, limit: int, wanted: int) -> None:
+    def __init__(self, limit: int, wanted: int, *, by_instructions: bool = False) -> None:
+        """`by_instructions`: so many are the instructions' and tools' alone."""
         self.limit, self.wanted = limit, wanted
-        super().__init__(f"the session would hold {wanted} tokens; its limit is {limit}")
+        super().__init__(
+            f"the instructions and tools take {wanted} tokens of a context of {limit}, which "
+            "leaves no room for messages and answers; expected shorter ones"
+            if by_instructions
+            else f"the session would hold {wanted} tokens; its limit is {limit}"
+        )
 
 
 class CacheFull(EngineError):

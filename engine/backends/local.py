@@ -153,7 +153,8 @@ class LocalBackend:
             if session.stream in asked.ends:
                 session.report_end(*self._end(asked.ends[session.stream], sampled))
             for answer in session.answers():
-                if answer.stream in in_step:
+                # The end of one answer may move K/V, for which a summary is dropped.
+                if answer.stream in in_step and not answer.stream.closed:
                     draw = asked.draws.get(answer.stream)
                     forced = asked.forced.get(answer.stream, ())
                     if answer.first_text_ns is None:

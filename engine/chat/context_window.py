@@ -11,6 +11,7 @@ messages evicted, and within one message single tokens.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -37,7 +38,8 @@ class ContextWindow:
 
     `tokens`: all behind the sink. `vision_tokens`: pictures among them. `prompt_limit`: all with
     the sink. `reach`: positions from the sink to the newest token, which the model was trained for.
-    `retained`: the part of a bound that is kept when something is evicted.
+    `retained`: the part of a bound that is kept when something is evicted. `held`: tokens whose K/V
+    memory holds, where the sink counts twice: eviction keeps a copy of it.
     """
 
     tokens: int
@@ -46,21 +48,40 @@ class ContextWindow:
     reach: int
     retained: float
     summarise: bool = False
+    held: int = sys.maxsize
 
     @classmethod
-    def of(cls, prompt_limit: int, reach: int, wanted: api.Window) -> ContextWindow:
+    def of(
+        cls, prompt_limit: int, reach: int, wanted: api.Window, held: int = sys.maxsize
+    ) -> ContextWindow:
         """The window a client `wanted`, up to `prompt_limit`; a quarter is for pictures."""
         tokens = min(wanted.tokens or prompt_limit, prompt_limit)
         vision_tokens = min(wanted.vision_tokens or int(tokens * VISION_SHARE), tokens)
-        return cls(tokens, vision_tokens, prompt_limit, reach, wanted.retained, wanted.summarise)
+        return cls(
+            tokens, vision_tokens, prompt_limit, reach, wanted.retained, wanted.summarise, held
+        )
 
     def to_api(self) -> api.Window:
         """The bounds in force, for clients."""
         return api.Window(self.tokens, self.vision_tokens, self.retained, self.summarise)
 
+    def within(self, prompt_limit: int, held: int) -> ContextWindow:
+        """This window in no more room than that."""
+        prompt_limit, held = min(self.prompt_limit, prompt_limit), min(self.held, held)
+        return replace(self, prompt_limit=prompt_limit, held=held)
+
+    def require_room(self, entry: Entry, sink: int, frame: int) -> None:
+        """Raises `ContextFull` for an item that is too long, behind a sink of so many tokens and
+        with `frame` around it, or if the sink leaves no room for any."""
+        bound = self.behind(sink) - frame
+        if bound < 1:
+            limit = self.prompt_limit + ANSWER_RESERVE_TOKENS
+            raise ContextFull(limit, sink, by_instructions=True)
+        require_fits(entry, bound)
+
     def behind(self, sink: int) -> int:
         """Tokens that may follow a sink of `sink` tokens."""
-        return max(min(self.tokens, self.prompt_limit - sink), 1)
+        return max(min(self.tokens, self.prompt_limit - sink, self.held - 2 * sink), 1)
 
 
 def overflow(

@@ -20,6 +20,7 @@ what attends to them, do not depend on it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -52,7 +53,8 @@ class Stream:
     `limit`: maximum length in tokens. `reach`: number of positions the model can attend back over.
     `rule`: position rule of a model with three-axis positions; None counts from zero. `ahead`: K/V
     are computed ahead of an answer in units of so many tokens. `movable`: whether K/V behind an
-    evicted range can be kept; if not, they are computed again.
+    evicted range can be kept; if not, they are computed again. `held`: tokens whose K/V
+    memory holds, with the copy of the instructions' that an eviction keeps.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Stream:
         *,
         ahead: int = 1,
         movable: bool = True,
+        held: int = sys.maxsize,
     ) -> None:
         assert limit > 0
         assert ahead > 0
@@ -73,6 +76,7 @@ class Stream:
         self.ahead = ahead
         self.movable = movable
         self.limit = limit
+        self.held = held
         self.reach = limit if reach is None else reach
         self.vocab_size = vocab_size
         self.table = BlockTable(pool)
@@ -329,6 +333,7 @@ class Stream:
             self.reach,
             ahead=self.ahead,
             movable=self.movable,
+            held=self.held,
         )
         other.soft = self.soft.copy()
         other.share_within(self._share_domain, self._place)

@@ -42,7 +42,12 @@ class LoadedModel:
     def new_stream(self, name: str) -> Stream:
         spec = self.spec
         return Stream(
-            name, self.pool, spec.vocab_size, self.context_tokens, reach=spec.context_tokens
+            name,
+            self.pool,
+            spec.vocab_size,
+            self.context_tokens,
+            reach=spec.context_tokens,
+            held=self.pool.num_blocks * self.pool.block_size,
         )
 
 
@@ -81,8 +86,9 @@ def load_model(
             )
             decoder = DeviceDecoder(spec, on_device, place)
     file.close()  # the packed copies are ours: release the mapped pages
-    context_tokens = min(config.max_context_tokens, spec.context_tokens)
     cache, pool = make_cache(spec, config) if place is None else place.make_cache(spec, config)
+    held_tokens = pool.num_blocks * pool.block_size
+    context_tokens = min(config.max_context_tokens, spec.context_tokens, held_tokens)
     runner = Runner(decoder, cache, observes=config.kv_text_kept < 1)
     return LoadedModel(
         spec, decoder, header.tokenizer, header.chat, cache, pool, runner, context_tokens

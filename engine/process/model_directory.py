@@ -115,7 +115,8 @@ def assemble_source(
         model = pooled(stills, config)
     spec = model.spec.decoder
     cache, pool = make_cache(spec, config) if place is None else place.make_cache(spec, config)
-    context_tokens = min(config.max_context_tokens, spec.context_tokens)
+    held_tokens = pool.num_blocks * pool.block_size
+    context_tokens = min(config.max_context_tokens, spec.context_tokens, held_tokens)
     own = ModelRecognizer(model, tail_of(model, config))
     recognizer: SpeechRecognizer = own
     chosen = None
@@ -272,7 +273,13 @@ def _parts(
         ),
         admission=admission,
         new_stream=lambda name: Stream(
-            name, pool, vocab_size, context_tokens, model.new_positions(), reach
+            name,
+            pool,
+            vocab_size,
+            context_tokens,
+            model.new_positions(),
+            reach,
+            held=pool.num_blocks * pool.block_size,
         ),
         clock=time.monotonic_ns,
         heard_together=heard_together(recognizer, config),

@@ -22,7 +22,6 @@ from headstart.engine.chat.context_window import (
     overflow,
     prompt_within,
     remaining_entries,
-    require_fits,
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from headstart.engine.errors import ContextFull
@@ -59,7 +58,7 @@ class Conversation:
     def __init__(self, services: ModelServices, stream: Stream) -> None:
         self._services = services
         self._stream = stream
-        self.window = ContextWindow.of(self.prompt_limit, stream.reach, api.Window())
+        self.remember(api.Window())
         self._separator = Separator(tuple(services.tokenizer.encode("\n")))
         self._system: tuple[int, ...] = ()
         self._blind_system: tuple[int, ...] = ()
@@ -111,7 +110,7 @@ class Conversation:
             if self.only_hears:
                 return
             frame = len(self._services.chat.user_open)
-            require_fits(entry, self.window.behind(len(self._system)) - frame)
+            self.window.require_room(entry, len(self._system), frame)
         if entry.role is api.Role.USER:
             self._look_at_stills(item, entry)
             texts = [part.text for part in item.parts if isinstance(part, api.Text)]
@@ -410,7 +409,8 @@ class Conversation:
 
     def remember(self, wanted: api.Window) -> None:
         """Set the bounds of the window."""
-        self.window = ContextWindow.of(self.prompt_limit, self._stream.reach, wanted)
+        held = self._stream.held - ANSWER_RESERVE_TOKENS
+        self.window = ContextWindow.of(self.prompt_limit, self._stream.reach, wanted, held)
 
     def window_before(
         self, instructions: str | None, tools: Sequence[api.Tool], max_tokens: int
@@ -422,9 +422,9 @@ class Conversation:
         following += len(chat.user_close) + len(chat.assistant_open)
         sink = max(len(self._system), len(self._blind_system))
         if sink + following >= limit:
-            raise ContextFull(limit, sink + following)
-        left = limit - following - answer_reserve(max_tokens)
-        return replace(self.window, prompt_limit=min(self.window.prompt_limit, left))
+            raise ContextFull(limit, sink + following, by_instructions=True)
+        taken = following + answer_reserve(max_tokens)
+        return self.window.within(limit - taken, self._stream.held - taken)
 
     def fit(self, window: ContextWindow | None = None) -> tuple[RenderedPrompt, list[KvMove]]:
         """Evict what lies outside of the window, here and in the stream.

@@ -203,6 +203,15 @@ def duplicate_item(item_id: str) -> ProtocolError:
     )
 
 
+def item_id_in_use(item_id: str) -> ProtocolError:
+    return ProtocolError(
+        "item_create_duplicate_item_id",
+        f"Error adding item: the id '{item_id}' is still in use by speech or an answer that is not "
+        "over, or was until just now. Expected another id, or none.",
+        param="item.id",
+    )
+
+
 def previous_item_not_found(item_id: str) -> ProtocolError:
     return ProtocolError(
         "item_create_invalid_item_id",

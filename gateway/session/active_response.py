@@ -69,6 +69,10 @@ class ActiveResponse:
         """The id of its message item, which exists once there is text."""
         return self.response.facts.item_id
 
+    def owns(self, item_id: str) -> bool:
+        """Whether that is the id of its message or of a call, made or still to be made."""
+        return item_id == self.item_id or item_id.startswith(f"{self.item_id}_")
+
     def grows(self, item_id: str) -> bool:
         """Whether the response may still add to that item."""
         is_message = self.response.opened and self.item_id == item_id

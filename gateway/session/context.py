@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 
 from headstart.engine import api
 from headstart.engine.api import SMALL_PICTURE, PictureSize
@@ -71,6 +72,17 @@ class SessionContext:
         self._camera_rung = ""
         self._camera_frames: Counter[str] = Counter()
         self._out: list[Action] = []
+        self._id_users: list[Callable[[str], bool]] = [self.conversation.is_withdrawn]
+
+    def uses_ids(self, uses: Callable[[str], bool]) -> None:
+        """Register a part of the session that may still insert, change or take back an item with an
+        id for which `uses` is true, whether or not that item is in the conversation now."""
+        self._id_users.append(uses)
+
+    def is_id_in_use(self, item_id: str) -> bool:
+        """Whether the server still works on an item with that id: a client's own item must not get
+        it, even after the client has deleted the server's."""
+        return any(uses(item_id) for uses in self._id_users)
 
     # --- the way out -----------------------------------------------------------------------------
 

@@ -35,6 +35,14 @@ class Continuation:
         self._responses = responses
         self._last: EndedUtterance | None = None
         self._candidate: Utterance | None = None  # open or undecided
+        context.uses_ids(self._uses_id)
+
+    def _uses_id(self, item_id: str) -> bool:
+        """Whether an item with that id may still be taken back."""
+        if (last := self._last) is None:
+            return False
+        spoken = last.utterance
+        return item_id == spoken.item_id or self._responses.answers_with(spoken.turn, item_id)
 
     def ended(self, question: EndedUtterance) -> bool:
         """A turn has ended; returns whether it may be continued."""

@@ -148,6 +148,8 @@ class Conversation:
         at the end.
 
         """
+        if item_id == ROOT:  # as a place in the engine, it would be the start
+            raise errors.invalid_value("item.id", f"any id but '{ROOT}'", item_id)
         if item_id in self._by_id:
             raise errors.duplicate_item(item_id)
         if previous_item_id is None or previous_item_id in self._withdrawn:

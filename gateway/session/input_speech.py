@@ -68,6 +68,13 @@ class InputSpeech:
         self._buffer_ns: int | None = None  # and in a receive buffer, if it came over a track
         self.client_clock = ClientClock()
         self._fed_ns: int | None = None  # when sound came last
+        context.uses_ids(self._uses_id)
+
+    def _uses_id(self, item_id: str) -> bool:
+        """Whether speech that is open, undecided or not transcribed yet has that id."""
+        over = self._undecided.utterance if self._undecided is not None else None
+        speaking = any(u is not None and u.uses_id(item_id) for u in (self._open, over))
+        return speaking or self._transcripts.uses_id(item_id)
 
     @property
     def clock_samples(self) -> int:

@@ -26,7 +26,7 @@ from headstart.gateway.protocol.items import Json
 from headstart.gateway.protocol.parse import decode_bytes
 from headstart.gateway.session.actions import ContinueLater
 from headstart.gateway.session.context import SessionContext
-from headstart.gateway.session.conversation import NO_TRANSCRIBER
+from headstart.gateway.session.conversation import NO_TRANSCRIBER, ConversationItem
 
 CLIPS_MAX = 16
 UNHEARD_MAX = 64
@@ -60,9 +60,10 @@ class ItemClip:
 
 @dataclass(frozen=True, slots=True)
 class _ClipPlace:
-    """The item and content part that a clip's transcript belongs to."""
+    """The item and content part that a clip's transcript belongs to. The item itself: after it is
+    deleted, the client may create another one with its id."""
 
-    item_id: str
+    kept: ConversationItem
     content_index: int
     length_s: float
 
@@ -145,8 +146,9 @@ class ItemAudio:
 
     def belong_to(self, item_id: str, clips: Sequence[ItemClip]) -> None:
         """Register the item that gets the transcripts of `clips`."""
+        kept = self._context.conversation.get(item_id, "retrieve")
         for clip in clips:
-            self._unheard[clip.name] = _ClipPlace(item_id, clip.content_index, clip.length_s)
+            self._unheard[clip.name] = _ClipPlace(kept, clip.content_index, clip.length_s)
             if not self._context.engine_up:
                 self._fail(clip.name, "engine_unavailable", "The engine is not available.")
         while len(self._unheard) > UNHEARD_MAX:
@@ -160,8 +162,8 @@ class ItemAudio:
             self._fail(event.clip, *NO_TRANSCRIBER)
             return
         place, context = self._unheard.pop(event.clip), self._context
-        kept = context.conversation.find(place.item_id)
-        if kept is None:
+        kept = place.kept
+        if not self._is_there(kept):
             return  # the item was deleted: send nothing about it
         kept.wire["content"][place.content_index]["transcript"] = event.text
         if kept.engine is not None:
@@ -170,9 +172,9 @@ class ItemAudio:
             return
         if event.text:
             delta = context.events.transcription_delta
-            context.send(delta(place.item_id, event.text, place.content_index))
+            context.send(delta(kept.item_id, event.text, place.content_index))
         completed = context.events.transcription_completed
-        context.send(completed(place.item_id, event.text, place.length_s, place.content_index))
+        context.send(completed(kept.item_id, event.text, place.length_s, place.content_index))
 
     def failed(self, event: api.Failed) -> bool:
         """Handle a failed command if it was about item audio, and tell the client. Returns whether
@@ -194,9 +196,12 @@ class ItemAudio:
         if place is None:
             return
         context.error(code, message)
-        if context.config.transcription is not None and place.item_id in context.conversation:
+        if context.config.transcription is not None and self._is_there(place.kept):
             failed = context.events.transcription_failed
-            context.send(failed(place.item_id, code, message, place.content_index))
+            context.send(failed(place.kept.item_id, code, message, place.content_index))
+
+    def _is_there(self, kept: ConversationItem) -> bool:
+        return self._context.conversation.find(kept.item_id) is kept
 
 
 def sound_param(param: str, part: int) -> str:

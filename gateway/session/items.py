@@ -116,6 +116,8 @@ def place_item(
     """Insert a client's new item, its images decoded, and return the engine command that adds it
     once its audio was sent. Raises `ProtocolError`."""
     item_id = event.item.id or context.ids.item()
+    if item_id not in context.conversation and context.is_id_in_use(item_id):
+        raise errors.item_id_in_use(item_id)
     previous = context.conversation.place(item_id, event.previous_item_id)
     item = event.item
     if isinstance(item, RealtimeConversationItemFunctionCallOutput):

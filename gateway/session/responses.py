@@ -55,6 +55,7 @@ class ResponseManager:
         self._is_held = False  # until it is known whether somebody interrupts
         self._aside_generation = 0
         self._stamping: list[ActiveResponse] = []  # waiting for `sent`, in order
+        context.uses_ids(self._uses_id)
         self.given = 0
         """Answers in the conversation that the client knows of and that ended without a fault."""
 
@@ -75,6 +76,15 @@ class ResponseManager:
         if main is None or not self.is_active:
             return False
         return not main.response.opened and not main.calls.begun
+
+    def _uses_id(self, item_id: str) -> bool:
+        """Whether a running response has, or may get, an item with that id, be it out of band."""
+        return any(running.owns(item_id) for running in self._running.values())
+
+    def answers_with(self, turn: int, item_id: str) -> bool:
+        """Whether that is an item of the answer to that turn, running or over."""
+        answer = self._answer_to(turn)
+        return answer is not None and answer.owns(item_id)
 
     def audible(self, now_ns: int) -> bool:
         """Whether a response goes on, or sound of one may still be playing."""

@@ -39,6 +39,10 @@ class Transcripts:
         self._context = context
         self._unheard: dict[int, Utterance] = {}
 
+    def uses_id(self, item_id: str) -> bool:
+        """Whether words for an item with that id are still to come."""
+        return any(utterance.uses_id(item_id) for utterance in self._unheard.values())
+
     def find(self, turn: int) -> Utterance | None:
         """None also if the item was deleted: no more events are sent about it then."""
         utterance = self._unheard.get(turn)

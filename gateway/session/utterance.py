@@ -61,6 +61,11 @@ class Utterance:
         before = None if self.continues is None else self.continues.utterance
         return bool(self.text) or (before is not None and before.said_something)
 
+    def uses_id(self, item_id: str) -> bool:
+        """Whether that is the id of its item, or of the item of the message that it continues."""
+        joined = (over.utterance.item_id for over in (self.before, self.continues) if over)
+        return item_id == self.item_id or item_id in joined
+
     @property
     def length_samples(self) -> int:
         """The length of its audio once it has ended, with that of the message it continues."""

@@ -7,6 +7,7 @@ word of its script per `word_samples`; the model answers by a function of the la
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -238,6 +239,7 @@ class Bench:
         reply: Callable[[str], str] = echo,
         blocks: int = 256,
         limit: int = 4096,
+        held: int = sys.maxsize,
         host_blocks: int = 0,
         rules: AdmissionRules | None = None,
         memory: BlockMemory | None = None,
@@ -262,6 +264,8 @@ class Bench:
             self.pool, host, rules or AdmissionRules(turn_tokens=16)
         )
         backend, new_stream = self.make_backend(limit)
+        if held < sys.maxsize:
+            new_stream = lambda name: Stream(name, self.pool, VOCAB, limit, held=held)  # noqa: E731
         services = ModelServices(
             chat=FakeChat(),
             tokenizer=FakeTokenizer(),

@@ -297,3 +297,35 @@ def test_a_conversation_is_restored_without_what_is_too_long_now() -> None:
     bench.run()
     assert failures(bench) == ["context_full"]
     assert bench.stream_text() == "<S>Hi</><U>short\nshorter"
+
+
+@pytest.mark.our_decoder("keeps K/V in a pool")
+@pytest.mark.parametrize("summarise", [False, True])
+def test_a_conversation_longer_than_the_pool_goes_on(summarise: bool) -> None:
+    """Where a model's context is longer than the memory for K/V, the oldest turns make room: no
+    answer ever fails for want of blocks, and the instructions stay, of which eviction keeps a copy.
+    """
+    bench = Bench(reply=lambda _: "yes", blocks=64, held=64 * 16)
+    bench.tell(api.Open("s", "Be brief." * 12, window=api.Window(0, summarise=summarise)))
+    for i in range(60):
+        said = f"and this is sentence number {i}, " * 3
+        bench.tell(api.AddItem("s", user_item(f"u{i}", said)), respond(i + 1))
+        bench.run()
+        assert bench.finished(i + 1).reason is api.FinishReason.STOP
+    assert not bench.of(api.Failed)
+    assert bench.engine.sessions["s"].stream.evicted_tokens > 3 * 64 * 16
+    assert bench.stream_text().startswith("<S>Be brief.")
+
+
+def test_instructions_without_room_for_more_are_named() -> None:
+    """The error says what is too long, in tokens, rather than what had no room beside it."""
+    bench = Bench(limit=900)
+    bench.open(instructions="x" * 897)
+    bench.tell(api.AddItem("s", user_item("u", "Hi")), respond())
+    bench.run()
+    (failed,) = bench.of(api.Failed)
+    assert isinstance(failed, api.Failed)
+    assert failed.code == bench.finished().code == "context_full"
+    for message in (failed.message, bench.finished().message):
+        assert "the instructions and tools take " in message
+        assert "expected shorter ones" in message

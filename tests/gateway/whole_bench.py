@@ -42,10 +42,14 @@ class Mirror:
         self.responses: set[str] = set()
         self.speaking: set[str] = set()
         self.deleted: set[str] = set()
+        self.named: set[str] = set()  # every id so far
         self.cut: set[str] = set()
         self.errors: list[Json] = []
 
     def take(self, event: Json) -> None:
+        self.named.update(_names(event))
+        if event["type"] == "conversation.item.added":  # an id may be used again
+            self.deleted.discard(event["item"]["id"])
         assert not self.deleted & set(_names(event)), f"names a deleted item: {event}"
         if event.get("previous_item_id") is not None:
             assert event["previous_item_id"] in self.items, f"names no item: {event}"

@@ -17,10 +17,10 @@ def reply(asked: str) -> str:
     return "Ada has a dog." if REQUEST in asked else "yes"
 
 
-def chatting(turns: int, *, summarise: bool = True, blocks: int = 256) -> Bench:
-    """A conversation of `turns` turns, some 60 tokens each, in a window of 600."""
+def chatting(turns: int, *, summarise: bool = True, blocks: int = 256, window: int = 600) -> Bench:
+    """A conversation of `turns` turns, some 60 tokens each, in a window of so many tokens."""
     bench = Bench(reply=reply, blocks=blocks)
-    bench.tell(api.Open("s", "Hi", window=api.Window(600, summarise=summarise)))
+    bench.tell(api.Open("s", "Hi", window=api.Window(window, summarise=summarise)))
     for i in range(turns):
         text = "my name is Ada and I have a dog" if i == 0 else f"and this is question number {i}"
         bench.tell(api.AddItem("s", user_item(f"u{i}", text)), respond(i + 1))
@@ -84,6 +84,14 @@ def test_a_summary_does_not_stand_in_the_way_of_forgetting() -> None:
     assert not bench.of(api.Failed)
     assert stream.rolled_back_kv_tokens == 0
     assert stream.evicted_tokens > 1000
+
+
+@pytest.mark.parametrize("window", [188, 212, 224])
+def test_a_summary_may_be_dropped_in_the_step_that_writes_it(window: int) -> None:
+    """An answer ends in the same step, and its words take the blocks that the summary holds."""
+    bench = chatting(40, blocks=48, window=window)
+    assert not bench.of(api.Failed)
+    assert len(bench.of(api.Finished)) == 40
 
 
 def test_notes_do_not_outlive_what_they_tell_of() -> None:

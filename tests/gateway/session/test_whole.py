@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headstart.engine import api
 from tests.gateway.session_bench import Json, clip_pcm, silence_pcm
 from tests.gateway.whole_bench import EAGER, PTT, VAD, WholeBench
 
@@ -19,6 +20,7 @@ KINDS = (
     *("respond", "respond", "own input", "aside", "cancel", "speak up", "clear", "output"),
     *("to engine", "to engine", "work", "work", "to client", "to client", "voice", "all"),
     *("lose", "have", "grow", "grow", "grow", "race", "race"),
+    *("same name", "same name"),
 )
 ACTIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 40)), max_size=40)
 ALOUD = (*("talk" if kind == "speak up" else kind for kind in KINDS), "talk", "quiet", "quiet")
@@ -57,6 +59,20 @@ class Client:
 
     def _put(self, number: int) -> None:
         self._create(self._message(), self._pick(number) if number else "root")
+
+    def _same_name(self, number: int) -> None:
+        """An item is created with an id that the server has used, or that the client has deleted:
+        of another type, as often as not."""
+        known = sorted(self.bench.mirror.named)
+        if not known:
+            return
+        item_id = known[number % len(known)]
+        if number % 3 == 0:
+            item_id = api.call_item_id(item_id, number % 2)
+        item = self._message() | {"id": item_id}
+        if number % 2:
+            item = {"type": "function_call", "name": "f", "arguments": "{}", "id": item_id}
+        self._create(item)
 
     def _output(self, number: int) -> None:
         calls = [i for i in self.bench.mirror.items.values() if i["type"] == "function_call"]
