@@ -1,4 +1,4 @@
-"""`headstart bench published`, as the command line has it."""
+"""`headstart bench published` and `target`, as the command line has them."""
 
 from __future__ import annotations
 
@@ -25,3 +25,14 @@ def published(
         benchmark.run(model, folder, encoder_weights, as_json=as_json)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def target(
+    model: str = typer.Option("small", "--model", help="medium, small or tiny"),
+    batches: int = typer.Option(24, min=1, help="of each phase, behind those that settle"),
+    as_json: bool = Json,
+) -> None:
+    """Encoder batches and steps that follow a target time, beside more and less work of others."""
+    from headstart.benchmarks.engine import target as benchmark
+
+    benchmark.run(model, batches, as_json=as_json)
