@@ -59,13 +59,13 @@ from headstart.kernels.native import set_threads
 
 PHASES = ("alone", "busy", "alone again")
 BUSY = 2
-SETTLING = 8
+SETTLING = 6
 ENCODER_TARGETS_MS: tuple[float | None, ...] = (None, 400.0)
 STEP_TARGETS_MS: tuple[float | None, ...] = (None, 400.0)
 SIDE_PX = 256
 PICTURE_TOKENS = (SIDE_PX // 16) ** 2
-MOST_PICTURES = 16
-MOST_TOKENS = 256
+MOST_PICTURES = 8
+MOST_TOKENS = 128
 READERS = 4
 READ_TOKENS = 768  # of a reader, which then begins anew: a step's length depends on the context
 LIMIT_TOKENS = 2_048
