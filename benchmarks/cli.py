@@ -8,6 +8,7 @@ from pathlib import Path
 import typer
 
 from headstart.benchmarks import report
+from headstart.benchmarks.engine.cli import published, target
 from headstart.benchmarks.gpu.cli import gpu
 from headstart.engine.errors import EngineError
 
@@ -572,6 +573,8 @@ def dashboard_page(
 
 
 app.command()(gpu)
+app.command()(published)
+app.command()(target)
 
 
 @app.command("all")

@@ -5,7 +5,7 @@
 
 - The file: `file_info` reads its header, `parts` cuts it, `reader` decodes one part at a time with
   `audio_reader` and `video_reader`; `damage` is what they cannot decode. `frame_choice` says which
-  pictures are shown, `likeness` which look alike.
+  pictures are shown, `likeness` which look alike, `picture_sizes` how large they are.
 - The server: `transcription` and `out_of_band` are the two kinds of sessions that are used,
   `retried_session` opens one again that is lost. `prompts` is what the model is told.
 - What is known: `notes` of each part, `retrieval` of those that a question needs, `report` of all.

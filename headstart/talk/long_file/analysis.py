@@ -26,6 +26,12 @@ from headstart.talk.long_file.frame_choice import FrameChooser
 from headstart.talk.long_file.notes import Caption, Note
 from headstart.talk.long_file.out_of_band import AnswerFailed, OutOfBandAnswers, Reply
 from headstart.talk.long_file.parts import Plan
+from headstart.talk.long_file.picture_sizes import (
+    PICTURE_TOKENS,
+    PictureSizes,
+    fitted,
+    longer_side_px,
+)
 from headstart.talk.long_file.question_answering import QuestionAnswering
 from headstart.talk.long_file.reader import PartMedia, ReadingStopped, read
 from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report, Stop
@@ -85,6 +91,7 @@ class _Analysis:
             stopped=stop.asked.is_set,
         )
         self._chooser = FrameChooser(options.sampler, options.pictures, options.part_s)
+        self._sizes = PictureSizes(PICTURE_TOKENS * options.pictures)
         self._began_s = time.monotonic()
         self._cannot_hear = False
         self._sees_labels: bool | None = None  # not known before the first picture
@@ -238,15 +245,34 @@ class _Analysis:
         if self._sees_labels:
             await self._caption(note, pictures)
             return
-        before = self.report.notes[-prompts.REMEMBERED :]
-        message = prompts.part_message(note.part, before, pictures, note.heard, sound)
-        reply = await self._ask(message, prompts.SUMMARY_TOKENS)
+        reply = await self._summary(note, pictures, sound)
         note.seen, note.usage = reply.text, reply.usage
+
+    async def _summary(self, note: Note, pictures: Sequence[Picture], sound: bytes) -> Reply:
+        """Of a part, from pictures as large as the model can read so many."""
+        before = self.report.notes[-prompts.REMEMBERED :]
+        while True:
+            side_px = self._sizes.side_px(len(pictures))
+            shown = await asyncio.to_thread(fitted, pictures, side_px)
+            message = prompts.part_message(note.part, before, shown, note.heard, sound)
+            try:
+                reply = await self._ask(message, prompts.SUMMARY_TOKENS)
+            except AnswerFailed as failed:
+                if failed.is_too_long and pictures and self._sizes.refuse(side_px):
+                    continue
+                raise
+            tokens = _picture_tokens(reply)
+            if pictures and tokens:
+                self._sizes.observe(longer_side_px(shown[0]), tokens / len(pictures))
+            note.side_px = side_px if pictures else None
+            return reply
 
     async def _find_out_what_it_sees(self, first: Picture) -> None:
         reply = await self._ask(prompts.caption_message(first), prompts.CAPTION_TOKENS)
-        tokens = ((reply.usage or {}).get("input_token_details") or {}).get("image_tokens")
+        tokens = _picture_tokens(reply)
         has_few = tokens is not None and 0 < tokens < LABEL_TOKENS
+        if tokens:
+            self._sizes.observe(longer_side_px(first), tokens)
         self._sees_labels = reply.read is not None or has_few
         if self._sees_labels:
             options = self._options
@@ -279,6 +305,12 @@ class _Analysis:
     def _remark(self, sentence: str) -> None:
         self.report.remarks.append(sentence)
         self._observer.remark(sentence)
+
+
+def _picture_tokens(reply: Reply) -> int | None:
+    """Of the pictures that were read for it. None: the server does not count them."""
+    details: Event = (reply.usage or {}).get("input_token_details") or {}
+    return details.get("image_tokens")
 
 
 def _nothing(info: FileInfo, options: AnalysisOptions) -> NothingToSee:

@@ -72,14 +72,16 @@ class Entry:
 @dataclass
 class Note:
     """Of one part. `seen`: the model's summary of it, or `captions` of its pictures; `heard`: what
-    was said, line by line; `shown_s`: times of the pictures it saw. As text it is what the model
-    reads: the summary, then what is shown and said in order of time."""
+    was said, line by line; `shown_s`: times of the pictures it saw, and `side_px` what they were
+    fitted into (None: without a summary). As text it is what the model reads: the summary, then
+    what is shown and said in order of time."""
 
     part: Part
     seen: str = ""
     heard: list[Line] = field(default_factory=list)
     captions: list[Caption] = field(default_factory=list)
     shown_s: list[float] = field(default_factory=list)
+    side_px: int | None = None
     sampled: int = 0
     took_s: float = 0.0
     usage: Event | None = None
@@ -117,6 +119,7 @@ class Note:
             "heard": [line.to_wire() for line in self.heard],
             "pictures": [round(at_s, 2) for at_s in self.shown_s],
             "pictures_sampled": self.sampled,
+            "pictures_side_px": self.side_px,
             "took_s": round(self.took_s, 2),
             "usage": self.usage,
         }

@@ -1,6 +1,7 @@
 """Recordings through real servers with a fake engine, over real sockets."""
 
 import asyncio
+import base64
 import json
 import re
 import signal
@@ -10,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import cv2
+import numpy as np
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
@@ -242,6 +245,14 @@ Handle = Callable[[ServerConnection, dict[str, Any]], Awaitable[None]]
 SESSION = {"type": "realtime", "model": "m"}
 
 
+def width_of(url: str) -> int:
+    """Of a JPEG in a data URL."""
+    jpeg = base64.b64decode(url.partition(",")[2])
+    pixels = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    assert pixels is not None
+    return int(pixels.shape[1])
+
+
 async def scripted(connection: ServerConnection, handle: Handle) -> None:
     await connection.send(json.dumps({"type": "session.created", "session": SESSION}))
     async for message in connection:
@@ -330,6 +341,48 @@ async def test_the_last_two_summaries_are_read_with_a_part(film: Path) -> None:
         ["Summary 2", "Summary 3"],
     ]
     assert re.findall(r"Summary (\d)", question) == ["1", "2", "3", "4"]
+
+
+async def test_pictures_are_as_large_as_a_part_has_room_for(film: Path) -> None:
+    """A model that makes 4,000 tokens of a picture in full: the part's pictures are smaller, within
+    what they may take together. It cannot read even these: they are sent smaller once more, and
+    from then on."""
+    shown: list[list[int]] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "session.update":
+            await say("session.updated", session=SESSION)
+        elif event["type"] == "response.create":
+            asked = event["response"]
+            widths = [width_of(url) for url in re.findall(r'data:[^"]+', json.dumps(asked))]
+            shown.append(widths)
+            tokens = sum(round(4_000 * (width / 640) ** 2) for width in widths)
+            whole: dict[str, Any] = {"id": f"r{len(shown)}", "metadata": asked["metadata"]}
+            await say("response.created", response=whole)
+            if len(widths) > 1 and max(widths) > 300:
+                error = {"code": "cache_full", "message": "The prompt does not fit."}
+                whole |= {"status": "failed", "status_details": {"error": error}}
+            else:
+                whole["status"] = "completed"
+                whole["usage"] = {"input_token_details": {"image_tokens": tokens}}
+                await say("response.output_text.delta", response_id=whole["id"], delta="Yes.")
+            await say("response.done", response=whole)
+
+    frames = changing(12, RED, GREEN, BLUE, width=640, height=360)
+    path = write_video(film.with_name("large.mp4"), frames)
+    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
+        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        options = AnalysisOptions(("What?",), part_s=5, hear=False)
+        report = await analyse(path, url, options, AnalysisObserver())
+    first, refused, *parts, _question = shown
+    assert first == [640]
+    assert refused == [336, 336]
+    assert parts == [[224, 224]] * 3 + [[224]]
+    assert [note.to_wire()["pictures_side_px"] for note in report.notes] == [224] * 4
+    assert report.remarks == []
 
 
 async def test_an_interrupt_ends_the_part_at_hand(film: Path) -> None:
