@@ -29,6 +29,10 @@ _READ_FROM = 0.7
 _ONE_READ_FROM = 0.95
 # Below it, a line may stand on its head, or be no text.
 _SURE_FROM = 0.85
+# Below it, a line is read again, so many times wider. The net gives one character at most for each
+# eight columns, with a blank between two equal ones: narrow letters are closer than that.
+_WIDER_BELOW = 0.95
+_WIDER = 2.0
 # Lines found within a longer one are pieces of it if they cover less than this share of it.
 _PIECES_BELOW = 0.6
 # A box this much taller than long holds text that runs up or down.
@@ -113,7 +117,8 @@ class TextReader:
     def read_line(self, rgb: Rgb, line: Line) -> tuple[str, int]:
         """What one line says, "" if it is not sure, and by how many quarter turns it was turned to
         be read."""
-        probability, text, turn = self._read(cut_out(rgb, line))
+        cut = cut_out(rgb, line)
+        probability, text, turn = self._wider(cut, self._read(cut))
         text = " ".join(text.split())
         sure = probability >= (_READ_FROM if len(text) > 1 else _ONE_READ_FROM)
         return (text if sure else ""), turn
@@ -125,8 +130,14 @@ class TextReader:
         read = self._turned(line, 0)
         return read if read[0] >= _SURE_FROM else max(read, self._turned(line, 2))
 
-    def _turned(self, line: Rgb, turns: int) -> tuple[float, str, int]:
-        text, probability = self._recogniser.read(np.rot90(line, turns))
+    def _wider(self, line: Rgb, read: tuple[float, str, int]) -> tuple[float, str, int]:
+        """What was read of a line; if it is not sure, the likelier of it and of the line wider."""
+        if not 0 < read[0] < _WIDER_BELOW:
+            return read
+        return max(read, self._turned(line, read[2], _WIDER))
+
+    def _turned(self, line: Rgb, turns: int, stretch: float = 1.0) -> tuple[float, str, int]:
+        text, probability = self._recogniser.read(np.rot90(line, turns), stretch)
         return probability, text, turns
 
 

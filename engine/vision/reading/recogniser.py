@@ -35,10 +35,11 @@ class LineRecogniser:
         if classes != len(self._characters):
             raise BadWeights(path, "characters", str(classes - 2), str(len(listed)))
 
-    def read(self, line: Rgb) -> tuple[str, float]:
-        """The text of a line, uint8 [h, w, 3], and its mean probability by character."""
+    def read(self, line: Rgb, stretch: float = 1.0) -> tuple[str, float]:
+        """The text of a line, uint8 [h, w, 3], and its mean probability by character. `stretch`:
+        how many times wider than it is the line is shown to the net."""
         rows, columns = line.shape[:2]
-        wide = min(_MOST_COLUMNS, max(1, round(columns * _ROWS / rows)))
+        wide = min(_MOST_COLUMNS, max(1, round(stretch * columns * _ROWS / rows)))
         how = cv2.INTER_AREA if rows > _ROWS else cv2.INTER_LINEAR
         small = cv2.resize(line, (wide, _ROWS), interpolation=how)
         x = np.zeros((1, 3, _ROWS, max(_LEAST_COLUMNS, -(-wide // 8) * 8)), np.float32)

@@ -63,7 +63,7 @@ def part_message(
 
 
 def caption_message(shown: Picture) -> list[Event]:
-    """Without "may be" a small model keeps "a building" of "a building, maybe a palace"."""
+    """Without "may be" a small model keeps the kind alone, "a building" of a palace."""
     wanted = "Describe the picture in one short sentence, with what it may be."
     return [picture(shown.jpeg), words(wanted)]
 

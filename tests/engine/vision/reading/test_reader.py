@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
@@ -23,6 +24,16 @@ def test_a_sign_is_read_however_it_hangs(reader: TextReader, degrees: float) -> 
     """Lines come top first, as seen by somebody who holds the sign upright."""
     rgb = turned(page(*SIGN, size=(560, 560), top=250), degrees)
     assert reader.read(rgb, GLANCE).lines == SIGN
+
+
+@pytest.mark.parametrize("sign", [("Cuidado con el perro",), ("Bookkeeper will call",), SIGN])
+def test_narrow_letters_are_read(reader: TextReader, sign: tuple[str, ...]) -> None:
+    """Letters of a quarter of their width are too close for the recogniser's places, until the
+    line is shown to it wider."""
+    wide = page(*sign)
+    rgb = np.full_like(wide, 255)
+    rgb[:, 100:273] = cv2.resize(wide, (173, 480), interpolation=cv2.INTER_AREA)
+    assert reader.read(rgb, GLANCE).lines == sign
 
 
 def test_columns_of_one_row_are_read_from_left_to_right(reader: TextReader) -> None:
