@@ -131,12 +131,13 @@ class Call:
         await self._close_peer()
 
     async def _answer(self) -> str:
-        if "m=audio" in self._offer:
+        has_sound = re.search(r"^m=audio ", self._offer, re.MULTILINE) is not None
+        if has_sound:
             self._peer.addTrack(self.outgoing)
             (transceiver,) = self._peer.getTransceivers()
             transceiver.setCodecPreferences(codecs.preferences())
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
-        if "m=audio" in self._offer:
+        if has_sound:
             self.outgoing.codec = codecs.spoken(aiortc_hooks.codecs(transceiver))
             self.outgoing.send = media_path.PacketSender(transceiver).send
         await self._peer.setLocalDescription(await self._peer.createAnswer())

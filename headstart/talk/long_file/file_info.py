@@ -16,7 +16,7 @@ import av
 from av.container.input import InputContainer
 
 from headstart.gateway.errors import FileEmpty, FileMissing, MediaError
-from headstart.talk.media.container import UNDECODABLE, ogg_links, opened, parts
+from headstart.talk.media.container import UNDECODABLE, ogg_links, opened, parts, why_no_file
 from headstart.talk.media.times import clock
 from headstart.talk.media.video import is_cover
 
@@ -124,9 +124,8 @@ def within(info: FileInfo, from_s: float, to_s: float | None) -> tuple[float, fl
 
 
 def _check_readable(path: Path) -> None:
-    if not path.is_file():
-        kind = "is a folder, not a file" if path.is_dir() else "there is no such file"
-        raise FileMissing(str(path), f"{kind}: give the path of a video or sound file")
+    if (reason := why_no_file(path)) is not None:
+        raise FileMissing(str(path), f"{reason}: give the path of a video or sound file")
     if path.stat().st_size == 0:
         raise FileEmpty(str(path), "is empty: 0 bytes; record or copy it again")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import stat
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +38,19 @@ class Tally:
     packets: int = 0
     corrupt: int = 0
     ended_early: bool = False
+
+
+def why_no_file(path: Path) -> str | None:
+    """Why a path that somebody gave leads to no file to read, or None: it leads to one."""
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a null character
+        return "there is no such file"
+    except OSError as error:  # a loop of links, too long a name, a folder that is closed to us
+        return f"cannot be reached ({error.strerror})"
+    if kind == stat.S_IFDIR:
+        return "is a folder, not a file"
+    return None if kind == stat.S_IFREG else "is a pipe, a socket or a device, not a file"
 
 
 @contextlib.contextmanager

@@ -36,7 +36,14 @@ from headstart.talk.media.audio import (
     pieces,
     to_pcm,
 )
-from headstart.talk.media.container import ogg_has_end, opened, parts, wav_data_bytes, xing_s
+from headstart.talk.media.container import (
+    ogg_has_end,
+    opened,
+    parts,
+    wav_data_bytes,
+    why_no_file,
+    xing_s,
+)
 from headstart.talk.media.gaps import Gaps, beginning_s
 from headstart.talk.media.losses import LOST_MIN_S
 from headstart.talk.media.times import clock
@@ -196,9 +203,8 @@ def play(clip: MediaFile, packet_ms: int, frames: bool) -> Play:
 
 
 def _check_readable(path: Path) -> None:
-    if not path.is_file():
-        kind = "is a folder, not a file" if path.is_dir() else "there is no such file"
-        raise FileMissing(str(path), f"{kind}: give the path of a sound or video file")
+    if (reason := why_no_file(path)) is not None:
+        raise FileMissing(str(path), f"{reason}: give the path of a sound or video file")
     if path.stat().st_size == 0:
         raise FileEmpty(str(path), "is empty: 0 bytes; record or copy it again")
     try:

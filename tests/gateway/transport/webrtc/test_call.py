@@ -167,9 +167,10 @@ async def test_a_call_without_a_data_channel(running: RunningGateway) -> None:
     await until(lambda: running.sessions[0].closed)
 
 
-async def test_a_call_without_sound(running: RunningGateway) -> None:
-    """A data channel alone makes one too."""
-    async with calling(running.url) as peer:
+@pytest.mark.parametrize("name", ["-", "m=audio 9"])
+async def test_a_call_without_sound(running: RunningGateway, name: str) -> None:
+    """A data channel alone makes one too, whatever the session's name in the offer looks like."""
+    async with calling(running.url, edit=lambda sdp: sdp.replace("s=-", f"s={name}")) as peer:
         await peer.event("session.created")
 
 

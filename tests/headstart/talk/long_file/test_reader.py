@@ -361,6 +361,8 @@ def test_what_is_no_recording(tmp_path: Path) -> None:
         read_info(tmp_path / "none.mp4")
     with pytest.raises(FileMissing, match="folder"):
         read_info(tmp_path)
+    with pytest.raises(FileMissing, match="cannot be reached"):
+        read_info(tmp_path / ("n" * 300))
     (tmp_path / "empty.mp4").touch()
     with pytest.raises(FileEmpty):
         read_info(tmp_path / "empty.mp4")

@@ -1,5 +1,6 @@
 import contextlib
 import io
+import os
 import random
 import re
 import struct
@@ -294,7 +295,12 @@ def test_useless_files_have_their_names(tmp_path: Path) -> None:
     text = tmp_path / "text.wav"
     text.write_text("this is not sound\n" * 100)
     mute = write_quiet(tmp_path / "mute.wav", 0.0)
+    os.mkfifo(tmp_path / "pipe.wav")
+    (tmp_path / "loop.wav").symlink_to("loop.wav")
     cases: list[tuple[Path, type[MediaError], str]] = [
+        (tmp_path / "pipe.wav", FileMissing, "is a pipe"),
+        (tmp_path / "loop.wav", FileMissing, "cannot be reached"),
+        (tmp_path / ("n" * 300), FileMissing, "cannot be reached"),
         (tmp_path / "none.wav", FileMissing, "there is no such file"),
         (tmp_path, FileMissing, "is a folder"),
         (empty, FileEmpty, "0 bytes"),
