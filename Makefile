@@ -61,8 +61,9 @@ lock: setup ## renew constraints.txt: the newest versions that pyproject.toml al
 	$(BIN)/uv pip compile --quiet --universal --all-extras --fork-strategy fewest --no-annotate \
 		$(UPGRADE) --custom-compile-command 'make lock' --output-file $(LOCK) pyproject.toml
 
-style: setup ## lint
+style: setup ## lint, and check the format (`ruff format .` mends that)
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 
 types: setup ## type-check
 	$(BIN)/mypy
@@ -78,6 +79,7 @@ screenshots: weights ## take pictures of every page and state (build/screenshots
 
 test: setup ## run the whole suite: style, types, tests
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/headstart models fetch tiny
 	$(BIN)/headstart models fetch joe

@@ -81,8 +81,8 @@ class Canaries:
         return self._rng.choice(sorted(self._codes)) if self._codes else "cnry0000000000"
 
     def watch(self, secret: Secret, text: str, piece: str = "") -> None:
-        """Check `text`, one whole message as received. `piece`: the part of an answer's text in it.
-        """
+        """Check `text`, one whole message as received. `piece`: the part of an answer's text in
+        it."""
         self.watched_chars += len(text)
         words = list(_words(text))
         if piece:

@@ -132,8 +132,8 @@ def _scale(path: Path) -> float:
 
 
 def _weight(path: Path, name: str) -> tuple[str, str]:
-    """The GGUF name of the weight that an adapter's tensor changes, and the adapter's name for it.
-    """
+    """The GGUF name of the weight that an adapter's tensor changes, and the adapter's name for
+    it."""
     found = _NAME.fullmatch(name)
     if found is None or found["part"] not in _PROJECTIONS:
         known = f"lora_A or lora_B of a layer's {', '.join(_PROJECTIONS)}"

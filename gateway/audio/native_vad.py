@@ -151,8 +151,8 @@ class CompiledScore:
 
 
 def _pointer(detector: Any) -> int:
-    """The address of a `webrtcvad.Vad`'s `VadInst`. Raises the error that says why there is none.
-    """
+    """The address of a `webrtcvad.Vad`'s `VadInst`. Raises the error that says why there is
+    none."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     found: int = get(detector._vad, CAPSULE)

@@ -148,9 +148,7 @@ class EnginePort:
 
     def _look_after_address(self) -> None:
         loop = asyncio.get_running_loop()
-        look = tasks.guard(
-            self._look_after_address, "engine address", tasks.nothing_depends_on_it
-        )
+        look = tasks.guard(self._look_after_address, "engine address", tasks.nothing_depends_on_it)
         self._timer = loop.call_later(self._check_s, look)
         if self._address.check() and not self._by_peer:
             self._address.forget_old()

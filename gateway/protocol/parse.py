@@ -74,8 +74,8 @@ _LONG_CHARS = 64 * 1024
 
 
 def prepare() -> None:
-    """Derive every model now: about 0.1 s, which the first event of each type would take otherwise.
-    """
+    """Derive every model now: about 0.1 s, which the first event of each type would take
+    otherwise."""
     for model in (*_MODELS.values(), TimedAudioAppend):
         strict(model)
 
@@ -170,8 +170,8 @@ def _count_values(text: str) -> int:
 
 
 def _check_shape(value: dict[str, Any]) -> None:
-    """Raises `ProtocolError` for JSON that is nested too deep or has an object with too many keys.
-    """
+    """Raises `ProtocolError` for JSON that is nested too deep or has an object with too many
+    keys."""
     level: list[Any] = [value]
     for _ in range(limits.MAX_DEPTH):
         inner: list[Any] = []

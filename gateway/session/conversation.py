@@ -165,8 +165,8 @@ class Conversation:
         return self._name_before(at if isinstance(at, Place) else self._by_id[at])
 
     def reserve(self) -> Place:
-        """Reserve the place of a new response, at the end. Call `free` when the response is over.
-        """
+        """Reserve the place of a new response, at the end. Call `free` when the response is
+        over."""
         place = Place()
         self._chain.put(place, self._chain.last)
         return place

@@ -9,7 +9,7 @@ parts are one utterance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -205,43 +205,86 @@ class Dialog:
 
 
 def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
-    """Process an event of the current turn."""
+    """Process an event of the current turn. Events of other kinds, and about items and answers of
+    earlier turns, change nothing."""
     kind = event["type"]
     if kind.startswith("response."):
         _receive_answer(turn, event)
     elif kind.startswith("conversation.item.input_audio_transcription."):
         _receive_transcription(turn, event)
-    elif kind == "input_audio_buffer.speech_started":
-        turn.utterances[event["item_id"]] = Utterance(event["item_id"])
-    elif kind == "input_audio_buffer.committed":
-        item_id = event["item_id"]
-        turn.utterances.setdefault(item_id, Utterance(item_id)).committed = True
-    elif kind == "input_audio_buffer.cleared":
-        for item_id in [i for i, said in turn.utterances.items() if not said.committed]:
-            del turn.utterances[item_id]
-    elif kind == "gateway.turn.continued":
-        # What was said of both parts follows under the new item.
-        turn.utterances.pop(event["continued_item_id"], None)
-        turn.answers.pop(event["response_id"] or "", None)
-        turn.taken_back += 1
-    elif kind == "conversation.item.deleted":
-        turn.utterances.pop(event["item_id"], None)
-    elif kind == "gateway.hearing" and event["item_id"] in turn.utterances:
-        heard = (event["committed"], event["tentative"])
-        turn.utterances[event["item_id"]].hearing = heard
-    elif kind == "gateway.end_of_message" and event["item_id"] in turn.utterances:
-        pause = {"audio_ms": event["audio_ms"], "probability": event["probability"]}
-        turn.utterances[event["item_id"]].pauses.append(pause)
-    elif kind == "gateway.chunk.report":
-        chunk = {key: event.get(key) for key in CHUNK_KEYS}
-        if chunk["due_ms"] is None:  # a server of before
-            chunk["due_ms"] = chunk["duration_ms"]
-        turn.chunks.append(chunk)
-    elif kind in ("output_audio_buffer.stopped", "output_audio_buffer.cleared"):
-        if event["response_id"] in turn.answers:
-            turn.answers[event["response_id"]].played = True
-    elif kind == "gateway.latency.report" and event["response_id"] in turn.answers:
-        turn.answers[event["response_id"]].report = dict(event)
+    elif kind in _OF_TURN:
+        _OF_TURN[kind](turn, event)
+    elif kind in _OF_UTTERANCE and event["item_id"] in turn.utterances:
+        _OF_UTTERANCE[kind](turn.utterances[event["item_id"]], event)
+    elif kind in _OF_ANSWER and event["response_id"] in turn.answers:
+        _OF_ANSWER[kind](turn.answers[event["response_id"]], event)
+
+
+def _begin_utterance(turn: Turn, event: Mapping[str, Any]) -> None:
+    turn.utterances[event["item_id"]] = Utterance(event["item_id"])
+
+
+def _commit_utterance(turn: Turn, event: Mapping[str, Any]) -> None:
+    item_id = event["item_id"]
+    turn.utterances.setdefault(item_id, Utterance(item_id)).committed = True
+
+
+def _forget_uncommitted(turn: Turn, _: Mapping[str, Any]) -> None:
+    for item_id in [i for i, said in turn.utterances.items() if not said.committed]:
+        del turn.utterances[item_id]
+
+
+def _take_back(turn: Turn, event: Mapping[str, Any]) -> None:
+    """The turn went on: what was said of both parts follows under the new item."""
+    turn.utterances.pop(event["continued_item_id"], None)
+    turn.answers.pop(event["response_id"] or "", None)
+    turn.taken_back += 1
+
+
+def _delete_item(turn: Turn, event: Mapping[str, Any]) -> None:
+    turn.utterances.pop(event["item_id"], None)
+
+
+def _add_chunk(turn: Turn, event: Mapping[str, Any]) -> None:
+    chunk = {key: event.get(key) for key in CHUNK_KEYS}
+    if chunk["due_ms"] is None:  # a server of before
+        chunk["due_ms"] = chunk["duration_ms"]
+    turn.chunks.append(chunk)
+
+
+def _hear(said: Utterance, event: Mapping[str, Any]) -> None:
+    said.hearing = (event["committed"], event["tentative"])
+
+
+def _pause(said: Utterance, event: Mapping[str, Any]) -> None:
+    said.pauses.append({"audio_ms": event["audio_ms"], "probability": event["probability"]})
+
+
+def _played(answer: Answer, _: Mapping[str, Any]) -> None:
+    answer.played = True
+
+
+def _reported(answer: Answer, event: Mapping[str, Any]) -> None:
+    answer.report = dict(event)
+
+
+_OF_TURN: Mapping[str, Callable[[Turn, Mapping[str, Any]], None]] = {
+    "input_audio_buffer.speech_started": _begin_utterance,
+    "input_audio_buffer.committed": _commit_utterance,
+    "input_audio_buffer.cleared": _forget_uncommitted,
+    "conversation.item.deleted": _delete_item,
+    "gateway.turn.continued": _take_back,
+    "gateway.chunk.report": _add_chunk,
+}
+_OF_UTTERANCE: Mapping[str, Callable[[Utterance, Mapping[str, Any]], None]] = {
+    "gateway.hearing": _hear,
+    "gateway.end_of_message": _pause,
+}
+_OF_ANSWER: Mapping[str, Callable[[Answer, Mapping[str, Any]], None]] = {
+    "output_audio_buffer.stopped": _played,
+    "output_audio_buffer.cleared": _played,
+    "gateway.latency.report": _reported,
+}
 
 
 def _receive_transcription(turn: Turn, event: Mapping[str, Any]) -> None:

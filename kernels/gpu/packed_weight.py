@@ -139,8 +139,8 @@ def shaped(kind: str, rows: int, cols: int, device: str) -> PackedWeight:
 
 
 def take_rows(w: PackedWeight, rows: Tensor) -> PackedWeight:
-    """The rows at `rows` int64 [n] of a weight, still packed, such as a batch's token embeddings.
-    """
+    """The rows at `rows` int64 [n] of a weight, still packed, such as a batch's token
+    embeddings."""
 
     def taken(plane: Tensor | None, axis: int = -1) -> Tensor | None:
         return None if plane is None else plane.index_select(axis, rows)

@@ -50,8 +50,8 @@ class Words(NamedTuple):
 
 
 def words_of(folder: Path) -> Words:
-    """The tokenizer.json and chat template of `folder`. Raises `BadWeights` naming what is missing.
-    """
+    """The tokenizer.json and chat template of `folder`. Raises `BadWeights` naming what is
+    missing."""
     directory = ModelDirectory(folder)
     settings = directory.optional(SETTINGS)
     if settings is None:

@@ -125,8 +125,8 @@ class WhisperStem:
 
 
 def _convolution(tensors: Tensors, name: str, width: int, inputs: int) -> tuple[Tensor, Tensor]:
-    """Weight and bias in the compute dtype, since they are small and convolutions have no stripes.
-    """
+    """Weight and bias in the compute dtype, since they are small and convolutions have no
+    stripes."""
     weight = tensors.take(f"{name}.weight", width, inputs, 3)
     bias = tensors.take(f"{name}.bias", width)
     wide = compute_dtype(weight.dtype)

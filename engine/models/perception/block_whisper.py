@@ -112,8 +112,8 @@ class BlockWhisper:
         return BlockState(sound, state.tail, mel[:, -2:], seen, position)
 
     def _rest(self, state: BlockState) -> Tensor:
-        """Tokens of the open block as if the sound ended here: at most a block and its last frames.
-        """
+        """Tokens of the open block as if the sound ended here: at most a block and its last
+        frames."""
         mel, mel_frames = self._spectrogram.rest(state.sound), 2 * self.sizes.block
         out = [self._empty()]
         while mel.shape[1]:

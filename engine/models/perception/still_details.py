@@ -109,9 +109,7 @@ def has_resolutions(vision: VisionSpec) -> bool:
     return not vision.still.fixed_tokens
 
 
-def encode_scaled(
-    model: StreamModel, rgb: Rgb, max_tokens: int, domain: bytes
-) -> PictureFeatures:
+def encode_scaled(model: StreamModel, rgb: Rgb, max_tokens: int, domain: bytes) -> PictureFeatures:
     """A picture, uint8 [height, width, 3], in at most about so many tokens, shared within `domain`.
     Raises an `EngineError`."""
     vision = model.spec.vision

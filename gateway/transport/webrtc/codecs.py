@@ -41,8 +41,8 @@ class Codec(StrEnum):
         return RTP_RATE_HZ if self is Codec.OPUS else G711_RATE_HZ
 
     def samples(self, payload: bytes) -> int | None:
-        """A packet's duration in samples at 48 kHz, for audio codecs; None: the payload is invalid.
-        """
+        """A packet's duration in samples at 48 kHz, for audio codecs; None: the payload is
+        invalid."""
         if self is Codec.OPUS:
             return opus_samples(payload)
         if not 0 < len(payload) <= G711_BYTES_MAX:

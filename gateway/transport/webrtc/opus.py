@@ -155,9 +155,7 @@ class OpusDecoder:
         with `fec` 1. Raises `OpusError`."""
         size_bytes = len(payload) if payload is not None else 0
         wanted = self._longest if samples is None else samples
-        done: int = self._decode(
-            self._state_at, payload, size_bytes, self._out_at, wanted, fec
-        )
+        done: int = self._decode(self._state_at, payload, size_bytes, self._out_at, wanted, fec)
         if done < 0:
             raise OpusError(f"libopus error {done}")
         if self.channels == 1:

@@ -207,8 +207,8 @@ class ReceiveBuffer:
             self._held[sequence] = _Held(self._next_timestamp, nothing, now_ns)
 
     def restart(self) -> None:
-        """Another stream begins: packets held of the old one are dropped, the timeline continues.
-        """
+        """Another stream begins: packets held of the old one are dropped, the timeline
+        continues."""
         self.counters.restarts += 1
         self._held.clear()
         self._given_up.clear()

@@ -104,8 +104,8 @@ class OutOfBandAnswers:
     async def answer(
         self, session: ClientSession, content: Sequence[Event], max_tokens: int
     ) -> Reply:
-        """The model's answer to one message. Raises `AnswerFailed` and what `ClientSession` raises.
-        """
+        """The model's answer to one message. Raises `AnswerFailed` and what `ClientSession`
+        raises."""
         number = str(next(self._numbers))
         running = self._by_number[number] = _Running()
         response: Event = {

@@ -35,6 +35,44 @@ T = TypeVar("T")
 State = TypeVar("State")
 
 
+class _Patience:
+    """How long it is tried again, of one piece of work: `retry_for_s` without a session, and as
+    long, in at least `TRIES_MIN` tries, over sessions that were there."""
+
+    def __init__(self, retry_for_s: float) -> None:
+        self._retry_for_s = retry_for_s
+        self._gone_s: float | None = None  # since when there is no session that works
+        self._failing_s = 0.0  # since when work over open sessions fails
+        self._tries = 0
+        self._pause_s = PAUSE_S
+
+    def is_back(self) -> bool:
+        """A session is open. Whether there was none before."""
+        was_gone, self._gone_s = self._gone_s is not None, None
+        return was_gone
+
+    def fails(self, was_open: bool, now_s: float) -> bool:
+        """A try failed, over a session that `was_open` or for lack of one. Whether that was the
+        last."""
+        if was_open:
+            self._tries += 1
+            self._failing_s = now_s if self._tries == 1 else self._failing_s
+            if self._tries >= TRIES_MIN and now_s - self._failing_s > self._retry_for_s:
+                return True
+        return self._gone_s is not None and now_s - self._gone_s > self._retry_for_s
+
+    def is_lost(self, now_s: float) -> bool:
+        """There is no session that works. Whether that is news."""
+        was_there = self._gone_s is None
+        if was_there:
+            self._gone_s = now_s
+        return was_there
+
+    def next_pause_s(self) -> float:
+        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, PAUSE_MAX_S)
+        return pause_s
+
+
 class RetriedSession(Generic[State]):
     """A session with the state of its events. `new`: makes that state, which has a method
     `receive`; `lost`: told when the session is lost, and for how long it will be tried again; None:
@@ -62,43 +100,33 @@ class RetriedSession(Generic[State]):
         """Do `work` over the session, from its beginning again if the session is lost meanwhile.
         Raises `ServerRefused`, `AnswerFailed`, and what was wrong last if the server stays away, or
         if it is there and `work` fails each time for so long."""
-        gone_s, pause_s = None, PAUSE_S
-        failing_s, tries = time.monotonic(), 0  # of `work`, from its first failure on
+        patience = _Patience(self._retry_for_s)
         while True:
             is_open = False
             try:
                 session, state = await self._ready()
                 is_open = True
-                if gone_s is not None:
+                if patience.is_back():
                     self._lost(None)
-                    gone_s = None
                 return await work(session, state)
-            except AnswerFailed as failed:
-                if not failed.may_pass:
+            except (AnswerFailed, ServerRefused, ServerFailed, ServerUnreachable) as wrong:
+                if not self._may_pass(wrong):
                     raise
-                error: Exception = failed
-            except ServerRefused as refused:
-                if self.model is None:
-                    raise
-                error = refused  # it took us once: it is full, or still starting
-            except (ServerFailed, ServerUnreachable) as away:
-                if self.model is None:
-                    raise
-                error = away
+                error = wrong
             await self.close()
             now_s = time.monotonic()
-            if is_open:
-                tries += 1
-                failing_s = now_s if tries == 1 else failing_s
-                if tries >= TRIES_MIN and now_s - failing_s > self._retry_for_s:
-                    raise error
-            if gone_s is None:
-                gone_s = now_s
-                self._lost(self._retry_for_s)
-            if now_s - gone_s > self._retry_for_s:
+            if patience.fails(is_open, now_s):
                 raise error
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            if patience.is_lost(now_s):
+                self._lost(self._retry_for_s)
+            await asyncio.sleep(patience.next_pause_s())
+
+    def _may_pass(self, error: Exception) -> bool:
+        """Whether another try may succeed. A server that refuses, or is away, did take us once: it
+        is full, or still starting."""
+        if isinstance(error, AnswerFailed):
+            return error.may_pass
+        return self.model is not None
 
     async def _ready(self) -> tuple[ClientSession, Any]:
         if self._open is None:

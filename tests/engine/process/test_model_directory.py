@@ -168,9 +168,7 @@ def test_a_picture_in_a_message_is_seen_between_its_delimiters(
     assert finished.usage.input_image == 8  # 2 x 3 and its delimiters
 
 
-def test_a_second_session_takes_over_what_it_reads_the_same(
-    served: Served, backend: str
-) -> None:
+def test_a_second_session_takes_over_what_it_reads_the_same(served: Served, backend: str) -> None:
     """The same instructions and picture in another session: whole blocks of K/V are taken over, and
     the answer is the same. Another picture shares only what stands before it."""
     engine, events = start(served, "closed", backend=backend)

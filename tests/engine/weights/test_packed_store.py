@@ -99,9 +99,7 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
 def test_a_second_process_waits_for_the_first(tmp_path: Path) -> None:
     """It is told that it waits, and goes on when the first one leaves."""
     argv = [sys.executable, "-c", HOLD, str(tmp_path)]
-    with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdin is not None
         assert other.stdout is not None
         stdin, stdout = other.stdin, other.stdout
