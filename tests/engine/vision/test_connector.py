@@ -77,6 +77,14 @@ def test_a_name_is_never_blended_with_its_rivals(probability: float) -> None:
     assert torch.equal(out.embeddings[out.soft.start : out.soft.stop], words.of(" tiger cat"))
 
 
+def test_the_last_digits_of_probabilities_change_nothing() -> None:
+    """Processors differ in a probability's last digits; the tokens of the note are the same."""
+    near = tuple((name, p * (1 + 1e-6)) for name, p in LABELS.alternatives)
+    other = replace(LABELS, probability=LABELS.probability * (1 - 1e-6), alternatives=near)
+    ours = connector(Words())
+    assert torch.equal(ours.project(LABELS).embeddings, ours.project(other).embeddings)
+
+
 @pytest.mark.parametrize("kind", [None, "pet"])
 @pytest.mark.parametrize("probability", [0.9, 0.4, 0.2])
 def test_what_is_seen_stands_behind_no_comma(probability: float, kind: str | None) -> None:
