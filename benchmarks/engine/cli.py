@@ -30,9 +30,10 @@ def published(
 def target(
     model: str = typer.Option("small", "--model", help="medium, small or tiny"),
     batches: int = typer.Option(24, min=1, help="of each phase, behind those that settle"),
+    baseline: bool = typer.Option(True, help="without a target as well"),
     as_json: bool = Json,
 ) -> None:
     """Encoder batches and steps that follow a target time, beside more and less work of others."""
     from headstart.benchmarks.engine import target as benchmark
 
-    benchmark.run(model, batches, as_json=as_json)
+    benchmark.run(model, batches, baseline=baseline, as_json=as_json)

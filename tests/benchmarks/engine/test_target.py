@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any, cast
 
+import psutil
 import pytest
 
 from headstart.benchmarks.engine import target
@@ -60,6 +64,18 @@ def test_the_share_within_the_band(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (row["size_p50"], row["ms_p95"]) == (2, 121.0)
     assert row["per_s"] == pytest.approx(8 / 0.419, abs=0.1)
     assert "within_band" not in target.summary(done, None)
+
+
+def test_what_computes_ends_with_whoever_started_it() -> None:
+    """A benchmark that is killed leaves no process behind."""
+    script = (
+        "import subprocess, sys\n"
+        "from headstart.benchmarks.engine.target import COMPUTE\n"
+        "print(subprocess.Popen([sys.executable, '-c', COMPUTE]).pid, flush=True)\n"
+    )
+    parent = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(parent.stdout)).wait(30)
 
 
 def test_never_within_the_band() -> None:
