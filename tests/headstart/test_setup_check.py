@@ -89,7 +89,7 @@ def test_an_environment_of_roots_is_to_be_removed(
     folder = tmp_path / ".venv"
     (folder / "tmp").mkdir(parents=True)
     theirs = str(folder / place) if place else str(folder)
-    monkeypatch.setattr(setup_check.os, "access", lambda path, _: path != theirs)
+    monkeypatch.setattr("os.access", lambda path, _: path != theirs)
     said = setup_check.folder_problem(str(folder))
     assert said == f"{theirs} is not yours to write to, as after `sudo make`: sudo rm -r {folder}"
 
