@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -97,3 +100,20 @@ def test_without_a_compiler_for_arm_no_test_begins(
     out = capsys.readouterr()
     assert "apt-get install thing-of-nobody" in out.err
     assert "qemu's" not in out.out
+
+
+def test_a_missing_browser_is_said_in_one_line(tmp_path: Path) -> None:
+    """To a user who may not install it: what to install, and no traceback."""
+    kept = {name: value for name, value in os.environ.items() if name != "CHROMIUM"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.web_demo.chromium"],
+        env=kept | {"PATH": str(tmp_path)},
+        cwd=Path(__file__).resolve().parents[1],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("headstart: the browser tests need Chromium: install it")
+    assert len(done.stderr.splitlines()) == 1

@@ -137,10 +137,12 @@ def _first_sound(rising: Sequence[float], budget_ms: float | None) -> Tile:
     if not rising:
         return Tile("First sound", "-", "nothing was spoken", "none")
     p50, p95 = quantile(rising, 0.5), quantile(rising, 0.95)
-    if len(rising) < NEEDED_P95:
-        return Tile("First sound", _ms(p50), _p50_note(rising, None), "none")
+    is_few = len(rising) < NEEDED_P95
     # A voice begins after the first clause: twice the budget of the first token.
-    level = level_of(p95, (2 * budget_ms, 3 * budget_ms)) if budget_ms else "none"
+    limits = (2 * budget_ms, 3 * budget_ms) if budget_ms else None
+    level = level_of(p50 if is_few else p95, limits) if limits else "none"
+    if is_few:
+        return Tile("First sound", _ms(p50), _p50_note(rising, None), level)
     return Tile("First sound", _ms(p95), f"p95 · p50 {_ms(p50)}", level)
 
 

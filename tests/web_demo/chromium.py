@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
-from tests.web_demo.debian import CHROMIUM
+from tests.web_demo.debian import CHROMIUM, BrowserError
 
 ARGS = (
     "--no-sandbox",
@@ -28,4 +29,7 @@ def fake_microphone(wav: Path) -> list[str]:
 
 
 if __name__ == "__main__":
-    print(ensure())
+    try:
+        print(ensure())
+    except BrowserError as error:
+        sys.exit(f"headstart: {error}")

@@ -46,6 +46,8 @@ def test_few_turns_give_no_p95() -> None:
     server = Server(1)
     state = told([server.hello(), server.live(), *(server.turn() for _ in range(7))])
     assert by_title(state)["First token"].note == "p50 · n = 7, no p95"
+    sound = by_title(state)["First sound"]
+    assert (sound.note, sound.level) == ("p50 · n = 7, no p95", "good")
 
 
 @pytest.mark.parametrize(
