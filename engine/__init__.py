@@ -2,7 +2,7 @@
 
     process ─▶ engine ─▶ session, scheduling, models ─▶ decoder, asr ─▶ kvcache, chat ─▶ checkpoints
 
-Folders form seven floors. Each imports only floors below it, as its docstring says. Beside the
+Folders form seven layers. Each imports only layers below it, as its docstring says. Beside the
 folders are `engine` (one step for all sessions), `interfaces` (what a session needs of a model),
 `config`, `errors`, and `background_thread` (what works beside the steps). Importing this package
 loads no torch, because the gateway imports `engine.api`.

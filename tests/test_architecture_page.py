@@ -25,7 +25,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from tests.gateway.shell_fakes import until
 from tests.gateway.transport.webrtc.peer import Microphone, Peer, calling
-from tests.test_layout import LAYERED, floor, layered, root_of
+from tests.test_layout import LAYERED, layer, layered, root_of
 from tests.traced_server import ROOT, SilentVoice, Trace, serving
 
 PAGE = ROOT / "docs" / "architecture.md"
@@ -111,9 +111,9 @@ def test_every_function_named_in_the_text_is_there() -> None:
     assert {name for name in named if name not in methods} == set()
 
 
-def test_the_floors_are_those_of_the_code() -> None:
-    """The table of floors names each folder on its own one."""
-    section = PAGE.read_text().split("### Floors")[1].split("```")[1]
+def test_the_layers_are_those_of_the_code() -> None:
+    """The table of layers names each folder in its own one."""
+    section = PAGE.read_text().split("### Layers")[1].split("```")[1]
     rows = {
         int(line.split()[0]): line for line in section.splitlines() if line.strip()[:1].isdigit()
     }
@@ -125,8 +125,8 @@ def test_the_floors_are_those_of_the_code() -> None:
             if short in ("transport", "default_prompts", "fake_engine"):
                 continue  # empty, text, and for tests
             last = short.split(".")[-1]
-            if not re.search(rf"\b{last}\b", rows[floor(graph, name)]):
-                wrong.append(f"{name} is on floor {floor(graph, name)}")
+            if not re.search(rf"\b{last}\b", rows[layer(graph, name)]):
+                wrong.append(f"{name} is in layer {layer(graph, name)}")
     assert wrong == []
 
 

@@ -67,12 +67,13 @@ def test_every_capability_has_its_switch_stage_and_effect() -> None:
     """Switches are settings or options, stages those of the latency budget; nothing is left out."""
     assert set(effects()) == {*ASKED, *SCHEDULING, WRITTEN}
     options = (ROOT / "engine" / "__main__.py").read_text()
-    talk = get_command(build([])).commands["talk"]  # type: ignore[attr-defined]
-    asked = {option for parameter in talk.params for option in parameter.opts}
+    commands = get_command(build([])).commands  # type: ignore[attr-defined]
     for row, (switch, stage, effect) in effects().items():
         for name in re.findall(r"`([^`]+)`", switch):
-            if name.startswith("talk "):
-                assert name.removeprefix("talk ") in asked, name
+            command, *arguments = name.split()
+            if command in commands:
+                shown = [each for each in commands[command].params if not each.hidden]
+                assert set(arguments) <= {text for each in shown for text in each.opts}, name
             elif name.startswith("--"):
                 assert f'"{name}"' in options, name
             else:

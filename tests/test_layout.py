@@ -1,8 +1,8 @@
 """The shape of the project: which folder may import which, and what every folder has to say.
 
 A folder's docstring is its rule: the line "May import: …" lists what of ours its files import, and
-the paragraph behind it begins with "Never: ". Folders stand on floors: one that imports nothing of
-ours is on the first, every other one above all that it imports.
+the paragraph behind it begins with "Never: ". Folders form layers: one that imports nothing of
+ours is in the first, every other one is above all that it imports.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ PACKAGES = ("headstart", "gateway", "engine", "kernels", "benchmarks", "recipes"
 """Folders at the top. All but the first are imported as `headstart.gateway` and so on, by way of
 links in `headstart/`."""
 LAYERED = ("headstart", "gateway", "engine")
-"""Whose folders have floors and a docstring with their rule."""
-FLOORED = (*LAYERED, "benchmarks")
-"""Whose folders have floors."""
+"""Whose folders form layers and have a docstring with their rule."""
+IN_LAYERS = (*LAYERED, "benchmarks")
+"""Whose folders form layers."""
 
-MAX_FLOORS = 7
+LAYERS_MAX = 7
 MAX_FLAT_FILES = 8
 MAX_FILE_LINES = 600  # most have 100 to 300: a file holds one idea
 
@@ -144,8 +144,8 @@ def left_over(graph: Mapping[str, set[str]]) -> list[str]:
             del left[name]
 
 
-def floor(graph: Mapping[str, set[str]], name: str) -> int:
-    return 1 + max((floor(graph, below) for below in graph.get(name, ())), default=0)
+def layer(graph: Mapping[str, set[str]], name: str) -> int:
+    return 1 + max((layer(graph, below) for below in graph.get(name, ())), default=0)
 
 
 # --- walls ---------------------------------------------------------------------------------------
@@ -205,10 +205,10 @@ def test_our_kernels_and_transformers_live_together() -> None:
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-# --- floors --------------------------------------------------------------------------------------
+# --- layers --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("package", FLOORED)
+@pytest.mark.parametrize("package", IN_LAYERS)
 def test_modules_do_not_import_each_other_in_circles(package: str) -> None:
     """Not even inside functions or for types."""
     graph = {
@@ -219,13 +219,13 @@ def test_modules_do_not_import_each_other_in_circles(package: str) -> None:
     assert left_over(graph) == []
 
 
-@pytest.mark.parametrize("package", FLOORED)
-def test_folders_stand_on_few_floors(package: str) -> None:
-    """No folder imports one that imports it, and no more than seven stand on one another."""
+@pytest.mark.parametrize("package", IN_LAYERS)
+def test_folders_form_few_layers(package: str) -> None:
+    """No folder imports one that imports it, and there are no more than seven layers."""
     graph = layered(package)
     assert left_over(graph) == []
-    high = {name: floor(graph, name) for name in graph}
-    assert {name: at for name, at in high.items() if at > MAX_FLOORS} == {}
+    high = {name: layer(graph, name) for name in graph}
+    assert {name: at for name, at in high.items() if at > LAYERS_MAX} == {}
 
 
 @pytest.mark.parametrize("package", ["gateway", "engine", "benchmarks"])
@@ -236,7 +236,7 @@ def test_few_files_lie_at_the_top(package: str) -> None:
 
 
 def test_entry_points_are_imported_by_nobody() -> None:
-    """`__main__` does not count as a floor."""
+    """`__main__` does not count as a layer."""
     bad = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in MODULES.values()

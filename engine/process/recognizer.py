@@ -94,8 +94,8 @@ def recognition_worker(
 def heard_together(recognizer: SpeechRecognizer, config: EngineConfig) -> Sharing:
     """How many sessions share a pass, by the settings, or by where the recogniser is.
 
-    On a CPU a pass takes nearly the sum of its sounds' times and all wait for its end, so sounds
-    share one only where many wait (docs/performance.md)."""
+    On a CPU a pass of four takes three quarters of the sum of its sounds' times, and all wait for
+    its end, so sounds share one only where many wait (docs/performance.md#shared-passes)."""
     if config.heard_together:
         return Sharing(config.heard_together)
     on_gpu = isinstance(recognizer, WhisperRecognizer) and recognizer.is_on_gpu
