@@ -47,7 +47,7 @@ def nothing_there(request: Request, error: Exception) -> Response:
     path = request.scope["path"]
     if request.method == "GET" and path in WEBSOCKETS:
         said = "This is a WebSocket's address: connect a client to it."
-        headers = {"Upgrade": "websocket"}
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}  # both, or neither: RFC 9110
         return _answer(request, UPGRADE_REQUIRED, "WebSocket only", said, headers)
     among_files = isinstance(request.scope.get("endpoint"), StaticFiles)
     if path.startswith("/v1/") and (among_files or error.status_code == NOT_FOUND):
