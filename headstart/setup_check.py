@@ -9,6 +9,7 @@ syntax of 3.6, and the standard library alone.
 
 import importlib.util
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -137,7 +138,8 @@ def folder_problem(folder: str) -> str:
         return f"Python makes no virtual environment in a path with a colon: rename {parent}"
     for place in (folder, os.path.join(folder, "tmp")):
         if os.path.isdir(place) and not os.access(place, os.W_OK) and os.access(parent, os.W_OK):
-            return f"{place} is not yours to write to, as after `sudo make`: sudo rm -r {folder}"
+            remedy = "sudo rm -r " + shlex.quote(folder)
+            return f"{place} is not yours to write to, as after `sudo make`: {remedy}"
     if not os.access(folder if os.path.isdir(folder) else parent, os.W_OK):
         return f"{parent} cannot be written to: clone headstart into a folder of yours"
     if os.path.exists(os.path.join(folder, ".installed")):

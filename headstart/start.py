@@ -17,7 +17,7 @@ from headstart.interrupts import EXIT_INTERRUPTED, end_at_once
 def main() -> None:
     """The `headstart` command."""
     end_at_once()
-    print_whatever_comes()
+    replace_unencodable()
     from headstart.cli import main as commands
 
     try:
@@ -26,7 +26,7 @@ def main() -> None:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def print_whatever_comes() -> None:
+def replace_unencodable() -> None:
     """Make characters that the terminal's encoding lacks question marks, not errors: bars, names of
     files and answers have any, and not every locale is UTF-8."""
     for stream in (sys.stdout, sys.stderr):

@@ -19,8 +19,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON lines; the result las
 FROM = typer.Option("--from", help="Begin here, as 90, 1:30 or 2m.", metavar="TIME")
 TO = typer.Option("--to", help="End here.", metavar="TIME")
 PART_S = typer.Option(min=5, max=120, help="Length of a part, s.")
-PICTURES = typer.Option(min=1, max=60, help="Pictures of a part, on average.")
-SAMPLER = typer.Option(help="How they are chosen: change, motion, uniform, scene, flow, sharp.")
+PICTURES = typer.Option(min=1, max=60, help="Pictures looked at in each part, on average.")
+SAMPLER = typer.Option(help="How pictures are chosen: change, motion, uniform, scene, flow, sharp.")
 NOTES_CHARS = typer.Option(min=500, help="How much of its notes the model reads at once.")
 REAL_TIME = typer.Option("--real-time", help="No faster than it would be watched.")
 
@@ -34,7 +34,9 @@ def _hidden(option: Any) -> Any:
 
 def ask(
     file: Annotated[Path, typer.Argument(help="A video or recording of any length.")],
-    questions: Annotated[list[str], typer.Argument(metavar="QUESTION...", help="About it.")],
+    questions: Annotated[
+        list[str], typer.Argument(metavar="QUESTION", help="What to ask about it.")
+    ],
     url: Url = None,
     as_json: AsJson = False,
     frames: Annotated[
@@ -152,8 +154,12 @@ def talk(
     from headstart.talk.client import TalkOptions
     from headstart.talk.run import TalkCommand, run
 
-    if real_time or from_ is not None or to is not None:
-        raise typer.BadParameter("--from, --to and --real-time go with --ask QUESTION")
+    of_ask = (from_, to, part_s, pictures, sampler, notes_chars, real_time)
+    if of_ask != (None, None, 30.0, 12, "change", 6000, False):
+        raise typer.BadParameter(
+            "--from, --to, --part-s, --pictures, --sampler, --notes-chars and --real-time go with "
+            "--ask QUESTION, or with `headstart ask FILE QUESTION`"
+        )
     for flag, is_given in (("--webrtc", webrtc), ("--speak", speak)):
         if is_given and fast:
             raise typer.BadParameter(f"{flag} is always in real time: leave out --fast")

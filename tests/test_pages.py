@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 README_BYTES_MAX = 12 * 1024
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
-NAMED = re.compile(r"(?<![\w/])docs/([a-z-]+\.md)(?:#([a-z0-9-]+))?")  # no part of an address
+NAMED = re.compile(r"(?<![\w/])docs/([a-z0-9_/-]+\.md)(?:#([a-z0-9-]+))?")  # no part of an address
 
 
 def pages() -> list[Path]:

@@ -204,6 +204,7 @@ def test_servers_of_a_killed_worker_end() -> None:
         [sys.executable, "-c", controller],
         cwd=ROOT,
         text=True,
+        timeout=WAIT_S,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     pid = int(said)

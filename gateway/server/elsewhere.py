@@ -41,13 +41,13 @@ PAGE: Final = """<!doctype html>
 
 
 def nothing_there(request: Request, error: Exception) -> Response:
-    """What an address that leads nowhere answers: 404, or 426 at a WebSocket's address. A method
-    that an address which exists does not have stays a 405."""
+    """What an address that leads nowhere answers: 404, or 426 at a WebSocket's address. A wrong
+    method is a 404 below /v1/, with an error that names both, and a 405 elsewhere."""
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
     if request.method == "GET" and path in WEBSOCKETS:
         said = "This is a WebSocket's address: connect a client to it."
-        headers = {"Upgrade": "websocket"}
+        headers = {"Upgrade": "websocket", "Connection": "Upgrade"}  # both, or neither: RFC 9110
         return _answer(request, UPGRADE_REQUIRED, "WebSocket only", said, headers)
     among_files = isinstance(request.scope.get("endpoint"), StaticFiles)
     if path.startswith("/v1/") and (among_files or error.status_code == NOT_FOUND):

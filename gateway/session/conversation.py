@@ -252,9 +252,10 @@ class Conversation:
     def _drop(self, item: ConversationItem) -> None:
         self._chain.take(item)
         del self._by_id[item.item_id]
-        self._pictured.pop(item.item_id, None)
         _add(self._books_of(item), item, -1)
         self._bytes -= item.counted_bytes
+        if self._pictured.pop(item.item_id, None) is not None:
+            item.drop_pictures()  # a transcript that is still to come keeps the item
 
     def _count(self, item: ConversationItem) -> None:
         """Update the counted size of an item."""

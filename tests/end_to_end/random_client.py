@@ -89,10 +89,12 @@ class RandomClient:
     async def settle(self) -> None:
         """Stop, wait until all that began has ended, and ask for one more answer."""
         silent = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+        await self.fence()  # so that no answer below is one to an earlier event
         await self._answered("session.update", session=silent)
         await self._answered("input_audio_buffer.clear")
         async with asyncio.timeout(WAIT_S):
             while self.mirror.responses or self.mirror.hearing or self.mirror.open_items:
+                self._check_reader("the end of all that began")
                 for response in sorted(self.mirror.responses):
                     await self._send("response.cancel", response_id=response)
                 await asyncio.sleep(0.2)
@@ -104,6 +106,8 @@ class RandomClient:
         assert await self._answered("response.create", response={"max_output_tokens": 8}) is None
         await self._until(lambda: not self.mirror.responses, "the last answer")
         assert self.answers[-1]["status"] in ("completed", "incomplete"), self.answers[-1]
+        await self.fence()  # what came behind it is in order, too
+        self._check_reader("an open connection")
 
     async def fence(self) -> None:
         """Wait until the server has read all that was sent."""
@@ -249,10 +253,14 @@ class RandomClient:
         try:
             async with asyncio.timeout(WAIT_S):
                 while not came():
-                    if self._reader.done():
-                        self._reader.result()
-                        why = f"{self._socket.close_code} {self._socket.close_reason}"
-                        raise AssertionError(f"closed with {why} instead of {what}")
+                    self._check_reader(what)
                     await asyncio.sleep(0.01)
         except TimeoutError:
             raise AssertionError(f"{what} never came") from None
+
+    def _check_reader(self, what: str) -> None:
+        """Raises what was wrong with an event, or that the server has closed, while we wait."""
+        if self._reader.done():
+            self._reader.result()
+            why = f"{self._socket.close_code} {self._socket.close_reason}"
+            raise AssertionError(f"closed with {why} instead of {what}")

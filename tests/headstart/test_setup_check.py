@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -82,16 +83,18 @@ def test_all_that_is_missing_is_named_at_once(
 
 
 @pytest.mark.parametrize("place", ["", "tmp"])
+@pytest.mark.parametrize("clone", ["clone", "a clone"])
 def test_an_environment_of_roots_is_to_be_removed(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, clone: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `sudo make` leaves it: the remedy removes that, and not the clone."""
-    folder = tmp_path / ".venv"
+    """As `sudo make` leaves it: the remedy removes that, and not the clone, or part of its path."""
+    folder = tmp_path / clone / ".venv"
     (folder / "tmp").mkdir(parents=True)
     theirs = str(folder / place) if place else str(folder)
     monkeypatch.setattr(os, "access", lambda path, _: path != theirs)
     said = setup_check.folder_problem(str(folder))
-    assert said == f"{theirs} is not yours to write to, as after `sudo make`: sudo rm -r {folder}"
+    remedy = f"sudo rm -r {shlex.quote(str(folder))}"
+    assert said == f"{theirs} is not yours to write to, as after `sudo make`: {remedy}"
 
 
 def test_the_user_may_know_better(

@@ -258,7 +258,9 @@ class _Analysis:
             try:
                 reply = await self._ask(message, prompts.SUMMARY_TOKENS)
             except AnswerFailed as failed:
-                if failed.is_too_long and pictures and self._sizes.refuse(side_px):
+                # By the size sent: smaller recordings are not enlarged to `side_px`.
+                sent_px = longer_side_px(shown[0]) if pictures else 0
+                if failed.is_too_long and self._sizes.refuse(sent_px):
                     continue
                 raise
             tokens = _picture_tokens(reply)

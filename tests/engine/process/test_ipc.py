@@ -255,25 +255,26 @@ def test_an_engine_without_a_gateway_ends(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_paused_machine_makes_no_orphans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Engine and gateway stood still together: the engine waits for a ping as long as ever."""
     monkeypatch.setattr(ipc, "STOOD_STILL_S", 1.0)
-    monkeypatch.setattr(ipc, "ORPHAN_AFTER_S", 1.5)
     with gateway_socket(tmp_path) as (socket, endpoint):
         ours, thread = serve(endpoint)
         assert isinstance(receive(socket), api.Ready)
         assert ours._engine is not None
-        step, paused = ours._engine.step, threading.Event()
+        step, paused, went_on = ours._engine.step, threading.Event(), threading.Event()
 
         def pause() -> bool:
-            if not paused.is_set():
+            if paused.is_set():
+                went_on.set()
+            else:
+                monkeypatch.setattr(ipc, "ORPHAN_AFTER_S", 1.5)
                 time.sleep(2.0)
                 paused.set()
             return step()
 
         monkeypatch.setattr(ours._engine, "step", pause)
         assert paused.wait(60)
-        thread.join(0.3)
-        assert thread.is_alive()
         thread.join(60)  # nobody pings, after all
         assert not thread.is_alive()
+        assert went_on.is_set()
 
 
 def test_a_beat_longer_than_an_orphans_wait_is_no_end(

@@ -17,6 +17,7 @@ async def test_a_browser_at_a_websockets_address_is_shown_the_page(path: str) ->
     async with running_gateway() as running, httpx.AsyncClient(base_url=running.url) as http:
         shown = await http.get(path, headers=BROWSER)
         assert (shown.status_code, shown.headers["upgrade"]) == (426, "websocket")
+        assert shown.headers["connection"] == "Upgrade"
         assert "WebSocket" in shown.text
         assert '<a href="/">' in shown.text
         told = await http.get(path)

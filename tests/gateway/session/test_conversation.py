@@ -107,6 +107,20 @@ def test_pictures_go_before_items_do() -> None:
     assert not any(kept_pictures[:30])
 
 
+@pytest.mark.parametrize("how", ["deleted", "forgotten"])
+def test_the_pictures_of_an_item_go_with_it(how: str) -> None:
+    """Whoever still holds the item, as does a transcript that is to come, holds no pixels that no
+    bound counts."""
+    talk, item = Conversation(), pictured("p")
+    talk.insert(item, talk.tail_id)
+    if how == "deleted":
+        talk.remove("p")
+    for i in range(ITEMS_MAX if how == "forgotten" else 0):
+        talk.insert(kept(f"i{i}"), talk.tail_id)
+    assert "p" not in talk
+    assert item.picture_bytes == 0
+
+
 def test_long_texts_count_when_they_have_come() -> None:
     """An answer is put into its item later; its size counts all the same."""
     talk = Conversation()
@@ -174,7 +188,7 @@ def test_a_full_conversation_forgets_at_the_same_price(monkeypatch: pytest.Monke
     costs = []
     for count in (100, 1_000):
         monkeypatch.setattr(conversation, "ITEMS_MAX", count)
-        monkeypatch.setattr(conversation, "BYTES_MAX", count * conversation._ITEM_BYTES + 50_000)
+        monkeypatch.setattr(conversation, "BYTES_MAX", count * conversation._ITEM_BYTES + 5_000)
         talk = Conversation()
         for i in range(count + 10):
             picture = api.Item(f"p{i}", api.Role.USER, (api.Image(10, 10, bytes(300)),))

@@ -343,10 +343,13 @@ async def test_the_last_two_summaries_are_read_with_a_part(film: Path) -> None:
     assert re.findall(r"Summary (\d)", question) == ["1", "2", "3", "4"]
 
 
-async def test_pictures_are_as_large_as_a_part_has_room_for(film: Path) -> None:
+@pytest.mark.parametrize(("counts", "too_large"), [(True, [336]), (False, [640, 560, 448, 336])])
+async def test_pictures_are_as_large_as_a_part_has_room_for(
+    counts: bool, too_large: list[int], film: Path
+) -> None:
     """A model that makes 4,000 tokens of a picture in full: the part's pictures are smaller, within
     what they may take together. It cannot read even these: they are sent smaller once more, and
-    from then on."""
+    from then on. If its server does not count them, each size of the recording is tried once."""
     shown: list[list[int]] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
@@ -367,7 +370,8 @@ async def test_pictures_are_as_large_as_a_part_has_room_for(film: Path) -> None:
                 whole |= {"status": "failed", "status_details": {"error": error}}
             else:
                 whole["status"] = "completed"
-                whole["usage"] = {"input_token_details": {"image_tokens": tokens}}
+                if counts:
+                    whole["usage"] = {"input_token_details": {"image_tokens": tokens}}
                 await say("response.output_text.delta", response_id=whole["id"], delta="Yes.")
             await say("response.done", response=whole)
 
@@ -377,9 +381,10 @@ async def test_pictures_are_as_large_as_a_part_has_room_for(film: Path) -> None:
         url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
         options = AnalysisOptions(("What?",), part_s=5, hear=False)
         report = await analyse(path, url, options, AnalysisObserver())
-    first, refused, *parts, _question = shown
+    first, *parts, _question = shown
     assert first == [640]
-    assert refused == [336, 336]
+    refused, parts = parts[: len(too_large)], parts[len(too_large) :]
+    assert refused == [[side, side] for side in too_large]
     assert parts == [[224, 224]] * 3 + [[224]]
     assert [note.to_wire()["pictures_side_px"] for note in report.notes] == [224] * 4
     assert report.remarks == []

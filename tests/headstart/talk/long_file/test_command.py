@@ -76,14 +76,15 @@ def test_ask_is_talk_with_questions(fake_server_url: str, film: Path) -> None:
     assert [answer["question"] for answer in answers] == ["What?", "When?"]
     bare = command(str(film), name="ask")
     assert bare.returncode == 2
-    assert "Missing argument 'QUESTION...'" in bare.stderr
+    assert "Missing argument 'QUESTION'" in bare.stderr
 
 
-def test_a_range_needs_a_question(film: Path) -> None:
-    """Without --ask all of the file would be played."""
-    done = command(str(film), "--from", "0:05")
+@pytest.mark.parametrize("option", [("--from", "0:05"), ("--pictures", "3"), ("--real-time",)])
+def test_an_option_of_questions_needs_one(option: tuple[str, ...], film: Path) -> None:
+    """Without --ask all of the file would be played, as if the option were not there."""
+    done = command(str(film), *option)
     assert done.returncode == 2
-    assert "go with --ask" in " ".join(done.stderr.replace("│", " ").split())
+    assert "go with --ask QUESTION" in " ".join(done.stderr.replace("│", " ").split())
 
 
 @pytest.mark.parametrize(
