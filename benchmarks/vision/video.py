@@ -461,7 +461,7 @@ async def _row(
 async def _talked(
     path: Path, url: str, asked: Sequence[Asked], sampler: FilePolicy, server: _Peak
 ) -> tuple[dict[str, Any], list[list[float]]]:
-    """The result of `headstart talk --ask`, in a process of its own, whose memory counts; and
+    """The result of `headstart ask`, in a process of its own, whose memory counts; and
     [minute of the video, bytes of it, bytes of the server] of now and then."""
     argv = [sys.executable, "-P", "-m", "headstart", "talk", str(path), "--url", url, "--json"]
     argv += ["--sampler", sampler]
