@@ -342,6 +342,17 @@ def test_an_answer_as_long_as_the_pool_ends_where_memory_does() -> None:
     assert not bench.of(api.Failed)
 
 
+def test_a_window_smaller_than_any_message_is_not_blamed_on_the_instructions() -> None:
+    """The error has the length of the message, and that nothing is allowed."""
+    bench = Bench()
+    bench.tell(api.Open("s", "Hi", window=api.Window(1)))
+    bench.tell(api.AddItem("s", user_item("u", "Hello")))
+    bench.run()
+    (failed,) = bench.of(api.Failed)
+    assert isinstance(failed, api.Failed)
+    assert failed.message == "the session would hold 5 tokens; its limit is 0"
+
+
 def test_instructions_without_room_for_more_are_named() -> None:
     """The error says what is too long, in tokens, rather than what had no room beside it."""
     bench = Bench(limit=900)
