@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from headstart.engine.errors import EngineError
+
 Json = typer.Option(False, "--json", help="print nothing on stdout but the JSON line")
 Folder = typer.Option(
     Path("build/published"), "--folder", help="where directories are kept: 8, 17 or 25 GB"
@@ -23,7 +25,7 @@ def published(
 
     try:
         benchmark.run(model, folder, encoder_weights, as_json=as_json)
-    except ValueError as error:
+    except (ValueError, EngineError) as error:
         raise typer.BadParameter(str(error)) from None
 
 

@@ -44,9 +44,10 @@ SAMPLING = api.Sampling(repetition_penalty=1.0, max_tokens=ANSWER_TOKENS)
 
 def run(model: str, folder: Path, encoder_weights: str, *, as_json: bool) -> None:
     """Write the directory if it is not there, load it, ask, and report. Raises `ValueError` for
-    another model."""
+    another model, and `BadSettings`, before anything is written."""
     if model not in CONFIGS:
         raise ValueError(f"expected one of {', '.join(CONFIGS)}, got {model}")
+    EngineConfig(encoder_weights=encoder_weights)
     place = folder / model
     parameters = write(place, CONFIGS[model])
     disk_bytes = sum(path.stat().st_size for path in place.glob("*.safetensors"))

@@ -3,7 +3,6 @@
 The names and shapes of the tensors are those that our loader asks for, so no copy of the model is
 needed to know them; the weights are made and written shard by shard. `published.json` has each
 model's config.json, as far as it says anything about sizes.
-
 """
 
 from __future__ import annotations
@@ -119,6 +118,10 @@ def write(folder: Path, config: Mapping[str, Any], shard_bytes: int = SHARD_BYTE
     shapes = asked.shapes
     written = folder / "written.json"
     if not written.exists() or written.read_text() != text:
+        # First: a model that is half written must not pass for the one that was here before.
+        written.unlink(missing_ok=True)
+        for old in folder.glob("*.safetensors"):
+            old.unlink()
         _write_weights(folder, shapes, family.prefixes, shard_bytes)
         written.write_text(text)
     return sum(map(math.prod, shapes.values()))

@@ -22,6 +22,7 @@ The first SETTLING batches of a phase count for `settled_after` only.
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import subprocess
 import sys
@@ -68,8 +69,11 @@ MOST_TOKENS = 128
 READERS = 4
 READ_TOKENS = 768  # of a reader, which then begins anew: a step's length depends on the context
 LIMIT_TOKENS = 2_048
-# Until whoever started it is gone, however that ended.
-COMPUTE = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
+# Until whoever started it is gone, however that ended. Its id is an argument: a parent that ends
+# before this has begun would never be missed.
+COMPUTE = (
+    "import os, sys\nparent = int(sys.argv[1])\nwhile os.getppid() == parent: sum(range(100_000))"
+)
 
 Row = dict[str, Any]
 Batch = tuple[int, float]
@@ -203,11 +207,9 @@ def _encoder(folder: Path) -> ModelImageEncoder:
 @contextlib.contextmanager
 def _busy(count: int) -> Iterator[None]:
     """So many processes that compute, at this one's priority."""
-    argv = [sys.executable, "-c", COMPUTE]
+    argv = [sys.executable, "-c", COMPUTE, str(os.getpid())]
     with contextlib.ExitStack() as stack:
-        processes = [stack.enter_context(subprocess.Popen(argv)) for _ in range(count)]
-        try:
-            yield
-        finally:
-            for process in processes:
-                process.kill()
+        for _ in range(count):
+            process = stack.enter_context(subprocess.Popen(argv))
+            stack.callback(process.kill)  # before it is waited for
+        yield

@@ -74,10 +74,11 @@ class ContextWindow:
         """Raises `ContextFull` for an item that is too long, behind a sink of so many tokens and
         with `frame` around it, or if the sink leaves no room for any."""
         bound = self.behind(sink) - frame
-        if bound < 1:
+        # A window that a client wants smaller than any message is not the instructions' doing.
+        if bound < 1 and self.tokens > frame:
             limit = self.prompt_limit + ANSWER_RESERVE_TOKENS
             raise ContextFull(limit, sink, by_instructions=True)
-        require_fits(entry, bound)
+        require_fits(entry, max(bound, 0))
 
     def behind(self, sink: int) -> int:
         """Tokens that may follow a sink of `sink` tokens."""

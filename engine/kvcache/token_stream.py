@@ -206,6 +206,13 @@ class Stream:
             appended=len(new),
         )
 
+    @property
+    def room(self) -> int:
+        """Maximum length in tokens for now: `limit`, or what memory holds beside the copy of the
+        instructions' K/V that an eviction keeps."""
+        copied = len(self._eviction.sink.blocks) * self.table.pool.block_size
+        return min(self.limit, self.held - copied)
+
     def common_prefix_len(self, wanted: Sequence[int]) -> int:
         """Length of the common prefix of the stream's tokens and `wanted`."""
         return _common_prefix(self._tokens, 0, wanted)

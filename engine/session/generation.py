@@ -174,8 +174,9 @@ class Answer:
         self._finish_text(reason)
 
     def extend_stream(self, tokens: Sequence[int]) -> None:
-        """Append `tokens` to the stream. At the stream's limit the answer is finished instead."""
-        if len(self.stream) + len(tokens) > self.stream.limit:
+        """Append `tokens` to the stream. Where the stream has no room the answer is finished
+        instead."""
+        if len(self.stream) + len(tokens) > self.stream.room:
             self._finish_text(FinishReason.LENGTH)
             return
         self.stream.append(tokens, kinds=bytes((Modality.GENERATED,)) * len(tokens))

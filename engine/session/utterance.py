@@ -242,9 +242,11 @@ class AudioBatch:
             self.utterance.heard.append(self.pcm())
 
     def skip(self) -> None:
-        """Its pass failed. It was said all the same: what comes later lies behind it, and it is
-        heard again if the utterance is continued."""
+        """Its pass failed. It was said all the same: what comes later lies behind it, a final pass
+        that was made before it is not the last, and it is heard again if the utterance is
+        continued."""
         self.utterance.samples += self.samples
+        self.utterance.finished = False
         self.keep_sound()
 
     def has_headroom(self, now_ns: int) -> bool:

@@ -14,6 +14,7 @@ from tests.engine.fakes import Bench
 from tests.engine.test_engine import end, hush, respond, user_item
 
 EITHER_BACKEND = True
+LONG = api.Sampling(repetition_penalty=1.0, max_tokens=4_000)
 
 
 def failures(bench: Bench) -> list[str]:
@@ -315,6 +316,41 @@ def test_a_conversation_longer_than_the_pool_goes_on(summarise: bool) -> None:
     assert not bench.of(api.Failed)
     assert bench.engine.sessions["s"].stream.evicted_tokens > 3 * 64 * 16
     assert bench.stream_text().startswith("<S>Be brief.")
+
+
+@pytest.mark.our_decoder("keeps K/V in a pool")
+def test_an_answer_as_long_as_the_pool_ends_where_memory_does() -> None:
+    """Once something was evicted the copy of the instructions takes memory too: the answer is cut
+    short, as at the context's end, and does not fail for want of blocks."""
+    length = 3
+    bench = Bench(reply=lambda _: "w" * length, blocks=64, limit=64 * 16, held=64 * 16)
+    bench.tell(api.Open("s", "Be brief." * 4))
+    for i in range(20):
+        bench.tell(api.AddItem("s", user_item(f"u{i}", f"and this is sentence number {i}")))
+        bench.tell(respond(i + 1, sampling=LONG))
+        bench.run()
+    assert bench.engine.sessions["s"].stream.evicted_tokens
+    for i in (20, 21, 22):
+        length = 2_000
+        bench.tell(api.AddItem("s", user_item(f"u{i}", "go on")), respond(i + 1, sampling=LONG))
+        bench.run()
+        assert bench.finished(i + 1).reason is api.FinishReason.LENGTH
+        length = 3
+        bench.tell(api.AddItem("s", user_item(f"v{i}", "stop")), respond(i + 100, sampling=LONG))
+        bench.run()
+        assert bench.finished(i + 100).reason is api.FinishReason.STOP
+    assert not bench.of(api.Failed)
+
+
+def test_a_window_smaller_than_any_message_is_not_blamed_on_the_instructions() -> None:
+    """The error has the length of the message, and that nothing is allowed."""
+    bench = Bench()
+    bench.tell(api.Open("s", "Hi", window=api.Window(1)))
+    bench.tell(api.AddItem("s", user_item("u", "Hello")))
+    bench.run()
+    (failed,) = bench.of(api.Failed)
+    assert isinstance(failed, api.Failed)
+    assert failed.message == "the session would hold 5 tokens; its limit is 0"
 
 
 def test_instructions_without_room_for_more_are_named() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from safetensors import safe_open
 
-from headstart.benchmarks.engine import published
+from headstart.benchmarks.engine import published, random_directory
 from headstart.benchmarks.engine.random_directory import CONFIGS, INDEX, write
+from headstart.engine.errors import BadSettings
 from headstart.engine.models.checkpoint.words import words_of
 
 SMALL: dict[str, Any] = {
@@ -88,6 +89,27 @@ def test_what_is_there_is_not_written_again(tmp_path: Path) -> None:
     assert file.stat().st_mtime_ns > before
 
 
+def test_what_was_left_half_written_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the model that was there before is asked for again; and none of its files stay."""
+    config = shortened("qwen2.5-vl-3b")
+    write(tmp_path, config, shard_bytes=1 << 16)
+    shards = {path.name for path in tmp_path.glob("*.safetensors")}
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(random_directory, "save_file", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            write(tmp_path, {**config, "intermediate_size": 128})
+    write(tmp_path, config, shard_bytes=1 << 20)
+    files = {path.name for path in tmp_path.glob("*.safetensors")}
+    assert files == set(json.loads((tmp_path / INDEX).read_text())["weight_map"].values())
+    assert len(files) < len(shards)
+
+
 @pytest.mark.parametrize("model", CONFIGS)
 def test_special_tokens_have_their_published_ids(model: str, tmp_path: Path) -> None:
     """Those that config.json names, and every other token can be read."""
@@ -109,4 +131,14 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
     """By name, before anything is written."""
     with pytest.raises(ValueError, match=r"expected one of qwen2\.5-vl-3b.*got qwen3"):
         published.run("qwen3", tmp_path, "auto", as_json=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_form_of_weights_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the engine does it, but before 8 GB are written."""
+    monkeypatch.setattr(published, "write", lambda *_: pytest.fail("something is written"))
+    with pytest.raises(BadSettings, match=r"encoder_weights.*int4"):
+        published.run("qwen2.5-vl-3b", tmp_path, "int4", as_json=True)
     assert list(tmp_path.iterdir()) == []

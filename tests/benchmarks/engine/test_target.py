@@ -69,13 +69,25 @@ def test_the_share_within_the_band(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_computes_ends_with_whoever_started_it() -> None:
     """A benchmark that is killed leaves no process behind."""
     script = (
-        "import subprocess, sys\n"
+        "import os, subprocess, sys\n"
         "from headstart.benchmarks.engine.target import COMPUTE\n"
-        "print(subprocess.Popen([sys.executable, '-c', COMPUTE]).pid, flush=True)\n"
+        "argv = [sys.executable, '-c', COMPUTE, str(os.getpid())]\n"
+        "print(subprocess.Popen(argv, stdout=subprocess.DEVNULL).pid, flush=True)\n"
     )
     parent = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, check=True)
     with contextlib.suppress(psutil.NoSuchProcess):
         psutil.Process(int(parent.stdout)).wait(30)
+
+
+def test_what_computes_ends_if_whoever_started_it_is_gone_already() -> None:
+    """Before its first look: here its parent is another process than the one it is to watch."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait(30)
+    compute = subprocess.Popen([sys.executable, "-c", target.COMPUTE, str(gone.pid)])
+    try:
+        assert compute.wait(30) == 0
+    finally:
+        compute.kill()
 
 
 def test_never_within_the_band() -> None:

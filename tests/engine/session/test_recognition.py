@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from headstart.engine import api
-from headstart.engine.errors import EngineError, SoftTableFull
+from headstart.engine.errors import EngineError, KernelFailed, SoftTableFull
 from headstart.engine.interfaces import Pcm
 from headstart.engine.process.worker_thread import WorkerThread
 from tests.engine.fakes import Bench, FakeRecognizer, FakeWords, echo
@@ -197,6 +197,33 @@ def test_a_failed_pass_is_its_sessions_own(
     assert len(bench.of(api.Heard)) == 1
     heard = [e for e in bench.events if isinstance(e, api.Hearing)]
     assert heard[-1].at_sample == 2 * CHUNK_SAMPLES
+
+
+def test_sound_whose_pass_failed_behind_a_final_one_has_another(
+    bench: Bench, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recogniser that keeps the sound hears it then; without it its words would be lost."""
+    begin(bench)
+    run(bench, worker)
+    bench.tell(api.Hush("s", api.TurnRef(1), 0))
+    run(bench, worker)
+    assert bench.recognizer.finishes == 1
+
+    def keeps(utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[FakeWords]:
+        for utterance, pcm in zip(utterances, pcms, strict=True):
+            utterance[0] += len(pcm)
+        raise KernelFailed("out of memory for a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.recognizer, "recognize_batch", keeps)
+        sound = bytes(2 * CHUNK_SAMPLES)
+        bench.tell(api.Audio("s", api.TurnRef(1), CHUNK_SAMPLES, sound, bench.now_ns))
+        run(bench, worker)
+    bench.tell(end()[0])
+    run(bench, worker)
+    assert bench.recognizer.finishes == 2
+    (said,) = (e for e in bench.events if isinstance(e, api.Heard))
+    assert said.text == "what is the capital"
 
 
 def test_a_failed_final_pass_fails_the_command_that_needed_it(
