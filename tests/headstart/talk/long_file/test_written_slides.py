@@ -1,0 +1,80 @@
+"""What a server reads in the pictures of a recording, through a scripted server."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from websockets.asyncio.server import ServerConnection, serve
+
+from headstart.talk.long_file.analysis import analyse
+from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report
+from tests.headstart.talk.long_file.scripted_server import SESSION, scripted
+
+
+async def reading_server(
+    film: Path, question: str, lines: list[str] | None
+) -> tuple[Report, list[list[dict[str, Any]]]]:
+    """A film through a server that reads `lines` in each picture for its model; what was asked."""
+    inputs: list[list[dict[str, Any]]] = []
+
+    async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
+        async def say(kind: str, **fields: Any) -> None:
+            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+
+        if event["type"] == "session.update":
+            assert "pictures" in event["session"]["gateway"]["events"]
+            await say("session.updated", session=SESSION)
+        elif event["type"] == "response.create":
+            content = event["response"]["input"][0]["content"]
+            inputs.append(content)
+            whole = {
+                "id": f"r{len(inputs)}",
+                "status": "completed",
+                "metadata": event["response"]["metadata"],
+            }
+            await say("response.created", response=whole)
+            await say("response.output_text.delta", response_id=whole["id"], delta="A slide.")
+            shown = [part for part in content if part["type"] == "input_image"]
+            if shown:
+                read = [{"lines": lines} for _ in shown]
+                await say("gateway.pictures.read", response_id=whole["id"], pictures=read)
+            await say("response.done", response=whole)
+
+    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
+        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        options = AnalysisOptions((question,), hear=False)
+        report = await analyse(film, url, options, AnalysisObserver())
+    return report, inputs
+
+
+async def test_what_a_slide_says_is_known(film: Path) -> None:
+    """From a server that reads pictures for its model: one at a time, and their words go into the
+    notes as they are. A question about them gets that line alone."""
+    report, inputs = await reading_server(
+        film, "Which train goes to Vienna?", ["Night Train 318", "to Vienna"]
+    )
+    (part,) = report.to_wire()["parts"]
+    assert part["captions"][0]["written"] == ["Night Train 318", "to Vienna"]
+    (question,) = inputs[-1]
+    assert question["text"] == (
+        "Notes on a video:\n\n"
+        '0:00 shown: A slide. It has a text that says "Night Train 318 / to Vienna"\n\n'
+        "Question about the video: Which train goes to Vienna?\nAnswer in one or two sentences."
+    )
+    assert report.to_wire()["answers"][0]["read"] == [[0, 0]]
+
+
+async def test_a_question_about_no_line_gets_whole_notes(film: Path) -> None:
+    """What it is about is for the model to find."""
+    report, inputs = await reading_server(film, "Summarise it.", ["Night Train 318", "to Vienna"])
+    (question,) = inputs[-1]
+    assert "[0:00-0:12]" in question["text"]
+    assert report.to_wire()["answers"][0]["read"] == [[0, 12]]
+
+
+async def test_a_picture_that_was_not_read_is_told(film: Path) -> None:
+    """Not taken for one in which nothing is written."""
+    report, _ = await reading_server(film, "Which train?", None)
+    (part,) = report.to_wire()["parts"]
+    assert part["captions"][0]["written"] == []
+    assert "what is written at 0:00 was not read" in report.to_wire()["remarks"]
