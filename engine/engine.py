@@ -38,7 +38,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
 from headstart.engine.scheduling.step_log import StepLog, StepWork
 from headstart.engine.session.command_queue import Waiting
-from headstart.engine.session.recognition import RecognitionPasses, Sharing, Worker
+from headstart.engine.session.recognition import PassSharing, RecognitionPasses, Worker
 from headstart.engine.session.session import Emit, NewStream, Session
 
 # The only commands that take more than a millisecond: at most one of them per step.
@@ -95,7 +95,7 @@ class EngineParts:
     admission: AdmissionController
     new_stream: NewStream
     clock: Callable[[], int]
-    heard_together: Sharing = field(default_factory=Sharing)
+    heard_together: PassSharing = field(default_factory=PassSharing)
     recognition_worker: Worker | None = None
 
 

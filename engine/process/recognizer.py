@@ -19,7 +19,7 @@ from headstart.engine.errors import DeviceFull, NoDevice
 from headstart.engine.interfaces import SpeechRecognizer
 from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.worker_thread import WorkerThread
-from headstart.engine.session.recognition import Sharing
+from headstart.engine.session.recognition import PassSharing
 
 log = logging.getLogger("headstart.engine")
 
@@ -91,12 +91,16 @@ def recognition_worker(
     return WorkerThread("recogniser") if beside else None
 
 
-def heard_together(recognizer: SpeechRecognizer, config: EngineConfig) -> Sharing:
+def heard_together(recognizer: SpeechRecognizer, config: EngineConfig) -> PassSharing:
     """How many sessions share a pass, by the settings, or by where the recogniser is.
 
     On a CPU a pass of four takes three quarters of the sum of its sounds' times, and all wait for
     its end, so sounds share one only where many wait (docs/performance.md#shared-passes)."""
     if config.heard_together:
-        return Sharing(config.heard_together)
+        return PassSharing(config.heard_together)
     on_gpu = isinstance(recognizer, WhisperRecognizer) and recognizer.is_on_gpu
-    return Sharing(HEARD_TOGETHER_ON_GPU) if on_gpu else Sharing(HEARD_TOGETHER_ON_CPU, waiting=4)
+    return (
+        PassSharing(HEARD_TOGETHER_ON_GPU)
+        if on_gpu
+        else PassSharing(HEARD_TOGETHER_ON_CPU, one_in=4)
+    )

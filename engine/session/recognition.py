@@ -33,15 +33,15 @@ from headstart.engine.session.utterance import AudioBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
-    """How many sessions' sounds share a pass: one of every `waiting` that wait, at most `most`."""
+class PassSharing:
+    """How many sessions' sounds share a pass: one in every `one_in` that wait, at most `most`."""
 
     most: int = 1
-    waiting: int = 1
+    one_in: int = 1
 
     def of(self, waiting: int) -> int:
         """Of so many sounds, those that share the next pass; at least one."""
-        return max(1, min(self.most, waiting // self.waiting))
+        return max(1, min(self.most, waiting // self.one_in))
 
 
 class Worker(Protocol):

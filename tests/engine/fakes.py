@@ -38,7 +38,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Scheduler
-from headstart.engine.session.recognition import Sharing, Worker
+from headstart.engine.session.recognition import PassSharing, Worker
 from headstart.engine.session.session import NewStream
 
 SYSTEM, USER, USER_END, ASSISTANT, END = 256, 257, 258, 259, 260
@@ -287,7 +287,7 @@ class Bench:
                 admission=self.admission,
                 new_stream=new_stream,
                 clock=self._clock,
-                heard_together=Sharing(HEARD_TOGETHER),
+                heard_together=PassSharing(HEARD_TOGETHER),
                 recognition_worker=worker,
             ),
             self.events.append,

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from headstart.engine import api
-from headstart.engine.session.recognition import Sharing
+from headstart.engine.session.recognition import PassSharing
 from tests.engine.fakes import HEARD_TOGETHER, Bench, echo
 
 EITHER_BACKEND = True
@@ -16,7 +16,7 @@ EITHER_BACKEND = True
 GREEDY = api.Sampling(repetition_penalty=1.0)
 QUESTION = "what is the capital of france"
 SECOND_NS = 1_000_000_000
-ON_CPU = Sharing(4, waiting=4)
+ON_CPU = PassSharing(4, one_in=4)
 
 
 def respond(

@@ -11,7 +11,7 @@ from headstart.engine.backends.local import HOLD_NS, LocalBackend
 from headstart.engine.engine import Backend
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.scheduler import Scheduler
-from headstart.engine.session.recognition import Sharing
+from headstart.engine.session.recognition import PassSharing
 from headstart.engine.session.session import NewStream
 from tests.engine.fakes import USER_END, VOCAB, Bench
 from tests.engine.test_engine import GREEDY, respond, user_item
@@ -68,7 +68,7 @@ class HoldingBench(Bench):
 def speakers() -> HoldingBench:
     """Three sessions, each with a chunk that came just now."""
     bench = HoldingBench()
-    bench.engine.parts = replace(bench.engine.parts, heard_together=Sharing())
+    bench.engine.parts = replace(bench.engine.parts, heard_together=PassSharing())
     for name in ("s", "t", "u"):
         bench.open(name)
     for name in ("s", "t", "u"):

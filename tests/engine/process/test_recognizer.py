@@ -23,7 +23,7 @@ from headstart.engine.process.recognizer import (
     heard_together,
     recognition_worker,
 )
-from headstart.engine.session.recognition import Sharing
+from headstart.engine.session.recognition import PassSharing
 from tests.engine.asr.whisper_dirs import write_whisper
 
 HERE = torch.device("cpu")
@@ -155,11 +155,11 @@ def test_on_a_gpu_it_runs_beside_the_steps_and_for_several_at_once(
     """Unless the settings say otherwise; on a CPU within them, and for several where many wait."""
     recognizer = WhisperRecognizer.over(load_checkpoint(folder), folder)
     assert recognition_worker(recognizer, settings()) is None
-    assert heard_together(recognizer, settings()) == Sharing(HEARD_TOGETHER_ON_CPU, waiting=4)
+    assert heard_together(recognizer, settings()) == PassSharing(HEARD_TOGETHER_ON_CPU, one_in=4)
     recognizer.is_on_gpu = True
     worker = recognition_worker(recognizer, settings())
     assert worker is not None
     worker.close()
     assert recognition_worker(recognizer, settings(recognition="within")) is None
-    assert heard_together(recognizer, settings()) == Sharing(HEARD_TOGETHER_ON_GPU)
-    assert heard_together(recognizer, settings(heard_together=3)) == Sharing(3)
+    assert heard_together(recognizer, settings()) == PassSharing(HEARD_TOGETHER_ON_GPU)
+    assert heard_together(recognizer, settings(heard_together=3)) == PassSharing(3)

@@ -16,3 +16,8 @@ async def scripted(connection: ServerConnection, handle: Handle) -> None:
     await connection.send(json.dumps({"type": "session.created", "session": SESSION}))
     async for message in connection:
         await handle(connection, json.loads(message))
+
+
+async def tell(connection: ServerConnection, kind: str, **fields: Any) -> None:
+    """Send an event of that kind."""
+    await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))

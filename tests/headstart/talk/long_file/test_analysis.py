@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from headstart.talk.long_file.file_info import NothingToSee
 from headstart.talk.long_file.notes import Note
 from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report, Stop
 from tests.headstart.talk.conftest import CLIPS
-from tests.headstart.talk.long_file.scripted_server import SESSION, scripted
+from tests.headstart.talk.long_file.scripted_server import SESSION, scripted, tell
 from tests.headstart.talk.long_file.video_files import (
     BLUE,
     GREEN,
@@ -257,8 +258,7 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
     inputs: list[list[dict[str, Any]]] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
-        async def say(kind: str, **fields: Any) -> None:
-            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+        say = partial(tell, connection)
 
         if event["type"] == "session.update":
             known = "gateway" not in event["session"]
@@ -299,8 +299,7 @@ async def test_the_last_two_summaries_are_read_with_a_part(film: Path) -> None:
     texts: list[str] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
-        async def say(kind: str, **fields: Any) -> None:
-            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+        say = partial(tell, connection)
 
         if event["type"] == "session.update":
             await say("session.updated", session=SESSION)
@@ -345,8 +344,7 @@ async def test_pictures_are_as_large_as_a_part_has_room_for(
     shown: list[list[int]] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
-        async def say(kind: str, **fields: Any) -> None:
-            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+        say = partial(tell, connection)
 
         if event["type"] == "session.update":
             await say("session.updated", session=SESSION)
@@ -390,8 +388,7 @@ async def test_an_interrupt_ends_the_part_at_hand(film: Path) -> None:
     at_questions: list[int] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
-        async def say(kind: str, **fields: Any) -> None:
-            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+        say = partial(tell, connection)
 
         if event["type"] == "session.update":
             await say("session.updated", session=SESSION)
@@ -448,8 +445,7 @@ async def test_what_cannot_be_written_down(film: Path, refused: str) -> None:
     appends: list[ServerConnection] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
-        async def say(kind: str, **fields: Any) -> None:
-            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+        say = partial(tell, connection)
 
         if event["type"] == "input_audio_buffer.append":
             if refused == "the sound":
@@ -490,8 +486,7 @@ async def test_times_are_right_behind_sound_that_was_refused(film: Path) -> None
     told: list[ServerConnection] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
-        async def say(kind: str, **fields: Any) -> None:
-            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+        say = partial(tell, connection)
 
         if event["type"] == "input_audio_buffer.append":
             if connection not in hearing:

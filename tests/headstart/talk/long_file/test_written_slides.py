@@ -1,6 +1,6 @@
 """What a server reads in the pictures of a recording, through a scripted server."""
 
-import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from headstart.talk.long_file.analysis import analyse
 from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report
-from tests.headstart.talk.long_file.scripted_server import SESSION, scripted
+from tests.headstart.talk.long_file.scripted_server import SESSION, scripted, tell
 
 
 async def reading_server(
@@ -18,8 +18,7 @@ async def reading_server(
     inputs: list[list[dict[str, Any]]] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
-        async def say(kind: str, **fields: Any) -> None:
-            await connection.send(json.dumps({"type": kind, "event_id": "e", **fields}))
+        say = partial(tell, connection)
 
         if event["type"] == "session.update":
             assert "pictures" in event["session"]["gateway"]["events"]
