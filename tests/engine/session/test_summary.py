@@ -86,6 +86,7 @@ def test_a_summary_does_not_stand_in_the_way_of_forgetting() -> None:
     assert stream.evicted_tokens > 1000
 
 
+@pytest.mark.our_decoder("an LLM server has no such step")
 @pytest.mark.parametrize("window", [188, 212, 224])
 def test_a_summary_may_be_dropped_in_the_step_that_writes_it(window: int) -> None:
     """An answer ends in the same step, and its words take the blocks that the summary holds."""
