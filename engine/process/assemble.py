@@ -15,34 +15,22 @@ import torch
 from headstart.engine import api
 from headstart.engine.asr.chosen import ChosenRecognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
-from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import (
-    Choice,
-    device_of,
-    recognising_device,
-    step_sampler_of,
-)
+from headstart.engine.device.choice import Choice, device_of, recognising_device
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
-from headstart.engine.interfaces import ModelServices, Thinning, View
+from headstart.engine.interfaces import ModelServices, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.header import Header
 from headstart.engine.process.load import LoadedModel, load_model
+from headstart.engine.process.local_parts import local_parts, thinning_of
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
-from headstart.engine.process.recognizer import (
-    chosen_recognizer,
-    heard_together,
-    recognition_worker,
-)
+from headstart.engine.process.recognizer import chosen_recognizer
 from headstart.engine.process.start_clock import StartClock
 from headstart.engine.process.unused_memory import give_back, trim_heap
 from headstart.engine.process.warm_up import record_steps
-from headstart.engine.scheduling.admission import admission_over
-from headstart.engine.scheduling.runner import Runner
-from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import Connector, FrameLabeller, FrameLabels
 from headstart.engine.vision.encoder_cache import EncoderCache
@@ -204,11 +192,6 @@ def require_no_pooling(config: EngineConfig) -> None:
         raise BadSettings("kv_vision_dtype", expected, config.kv_vision_dtype)
 
 
-def thinning_of(config: EngineConfig, runner: Runner) -> Thinning | None:
-    """Eviction of words by attention, if the settings say so; `runner` must observe queries."""
-    return Thinning(config.kv_text_kept, runner.attention) if config.kv_text_kept < 1 else None
-
-
 def _recognizer(
     paths: ModelPaths, config: EngineConfig, device: Choice, clock: StartClock
 ) -> ChosenRecognizer:
@@ -242,30 +225,8 @@ def _parts(
         reader=reader,
         thinning=thinning_of(config, model.runner),
     )
-    admission = admission_over(model.cache, model.pool, config)
-    end = next(iter(model.chat.user_close), None)
-    scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
-    marks, sampler = model.tokenizer.mark_tokens(), step_sampler_of(model.decoder)
-    worker = recognition_worker(recognizer, config, model.decoder)
-    return EngineParts(
-        services=services,
-        pool=model.pool,
-        backend=LocalBackend(
-            model.runner,
-            scheduler,
-            admission,
-            end,
-            time.monotonic_ns,
-            marks,
-            sampler,
-            holds=worker is None,
-        ),
-        admission=admission,
-        new_stream=model.new_stream,
-        clock=time.monotonic_ns,
-        heard_together=heard_together(recognizer, config),
-        recognition_worker=worker,
-    )
+    marks = model.tokenizer.mark_tokens()
+    return local_parts(services, model.runner, model.pool, model.new_stream, marks, config)
 
 
 def _warm_up(engine: Engine, recognizer: WhisperRecognizer, report: Report) -> None:

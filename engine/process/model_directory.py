@@ -16,17 +16,10 @@ import torch
 
 from headstart.engine import api
 from headstart.engine.api.keys import BadKeys
-from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.projection import calibrate, int8_projections
 from headstart.engine.decoder.sampling import SamplerFactory
-from headstart.engine.device.choice import (
-    CPU,
-    device_of,
-    place_of,
-    recognising_device,
-    step_sampler_of,
-)
+from headstart.engine.device.choice import CPU, device_of, place_of, recognising_device
 from headstart.engine.encoders.client import EncoderClient
 from headstart.engine.encoders.elsewhere import VisionElsewhere
 from headstart.engine.encoders.messages import identity_of
@@ -49,20 +42,14 @@ from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRe
 from headstart.engine.models.placed import placed
 from headstart.engine.models.pooled import pooled, pooled_frame
 from headstart.engine.models.source import ModelSource, loading_of, vision_settings
-from headstart.engine.process.assemble import thinning_of
 from headstart.engine.process.encoder_thread import EncoderThread, PictureInThread
-from headstart.engine.process.recognizer import (
-    chosen_recognizer,
-    heard_together,
-    recognition_worker,
-)
+from headstart.engine.process.local_parts import local_parts, thinning_of
+from headstart.engine.process.recognizer import chosen_recognizer
 from headstart.engine.process.stills import still_encoder
 from headstart.engine.process.warm_up import record_steps, warm_up
-from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.batch_size import BatchSize
 from headstart.engine.scheduling.encode_queue import EncodeQueue
 from headstart.engine.scheduling.runner import Runner
-from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
 from headstart.kernels.native import limit_threads_here, set_threads
 
@@ -253,38 +240,12 @@ def _parts(
         encoding=beside,
         thinning=thinning_of(config, runner),
     )
-    admission = admission_over(cache, pool, config)
-    scheduler = Scheduler(config.token_budget, step_target_ms=config.step_target_ms)
-    end = next(iter(words.chat.user_close), None)
-    marks, sampler = words.tokenizer.mark_tokens(), step_sampler_of(model.decoder)
-    worker = recognition_worker(recognizer, config, model.decoder)
-    return EngineParts(
-        services=services,
-        pool=pool,
-        backend=LocalBackend(
-            runner,
-            scheduler,
-            admission,
-            end,
-            time.monotonic_ns,
-            marks,
-            sampler,
-            holds=worker is None,
-        ),
-        admission=admission,
-        new_stream=lambda name: Stream(
-            name,
-            pool,
-            vocab_size,
-            context_tokens,
-            model.new_positions(),
-            reach,
-            held=pool.num_blocks * pool.block_size,
-        ),
-        clock=time.monotonic_ns,
-        heard_together=heard_together(recognizer, config),
-        recognition_worker=worker,
-    )
+
+    def new_stream(name: str) -> Stream:
+        held, positions = pool.num_blocks * pool.block_size, model.new_positions()
+        return Stream(name, pool, vocab_size, context_tokens, positions, reach, held=held)
+
+    return local_parts(services, runner, pool, new_stream, words.tokenizer.mark_tokens(), config)
 
 
 def _encoder_thread(
