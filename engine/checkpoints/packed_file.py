@@ -19,6 +19,7 @@ has large folios; they are asked for.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import mmap
 import warnings
@@ -34,6 +35,8 @@ from torch import Tensor
 
 from headstart.engine.errors import BadWeights
 from headstart.kernels.qlinear import FORMATS, QWeight, WeightShapeError, panel_shape
+
+log = logging.getLogger("headstart.engine")
 
 MAGIC = b"headstart packed"
 _HASH_BYTES = 16
@@ -60,6 +63,18 @@ class _Index(msgspec.Struct, frozen=True):
     key: str
     weights: dict[str, _Entry]
     tensors: dict[str, _TensorEntry]
+
+
+def open_packed(path: Path, key: str, what: str) -> PackedFile | None:
+    """The file at `path`, checked whole; None if there is none, or none that can be used, which the
+    log then says of `what` ("packed weights")."""
+    try:
+        return PackedFile(path, key)
+    except FileNotFoundError:
+        return None
+    except (BadWeights, OSError) as error:
+        log.warning("%s cannot be used: %s", what, error)
+        return None
 
 
 class PackedFile:

@@ -16,9 +16,8 @@ import torch
 from headstart.engine.asr.chosen import load_recognizer
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.whisper.prepared import MadeEarlier, MadeOnce
-from headstart.engine.checkpoints.packed_file import PackedFile, PackedWriter
+from headstart.engine.checkpoints.packed_file import PackedWriter, open_packed
 from headstart.engine.config import EngineConfig
-from headstart.engine.errors import BadWeights
 from headstart.engine.weights import home
 from headstart.engine.weights.errors import DiskFull
 from headstart.engine.weights.packed_store import PackedStore
@@ -31,6 +30,7 @@ LEAST_BYTES = 8 << 20
 
 _ENGINE = Path(__file__).resolve().parents[1]
 _CODE = (_ENGINE / "asr", _ENGINE / "checkpoints", Path(native.__file__).parent)
+_WHAT = "the packed recogniser"
 _OTHERS = "gpu"  # kernels that a CPU does not run
 _LIBRARIES = ("numpy", "torch")
 _SAMPLE_BYTES = 4096
@@ -55,7 +55,7 @@ def load_packed_recognizer(directory: Path, language: str, store: PackedStore) -
     except OSError:
         return load_recognizer(directory, language)  # says what is wrong
     path = store.path(directory.name, key)
-    found = _opened(path, key)
+    found = open_packed(path, key, _WHAT)
     if found is not None:
         recognizer = load_recognizer(directory, language, MadeEarlier(found))
         store.used(path)
@@ -97,17 +97,6 @@ def _sources() -> list[Path]:
     return sorted(path for path in found if path.parent.name != _OTHERS)
 
 
-def _opened(path: Path, key: str) -> PackedFile | None:
-    """None if there is none that can be used."""
-    try:
-        return PackedFile(path, key)
-    except FileNotFoundError:
-        return None
-    except (BadWeights, OSError) as error:
-        log.warning("the packed recogniser cannot be used: %s", error)
-        return None
-
-
 def _keep(made: MadeOnce, store: PackedStore, path: Path, key: str) -> None:
     """Write what was made for later starts, unless another process has meanwhile."""
 
@@ -116,7 +105,7 @@ def _keep(made: MadeOnce, store: PackedStore, path: Path, key: str) -> None:
 
     try:
         with store.locked(waiting):
-            if _opened(path, key) is not None:
+            if open_packed(path, key, _WHAT) is not None:
                 return
             try:
                 draft = store.begin(path, made.nbytes)

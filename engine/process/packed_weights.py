@@ -20,12 +20,11 @@ import torch
 from headstart.engine.checkpoints import packed_file
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.checkpoints.gguf import GgufFile
-from headstart.engine.checkpoints.packed_file import PackedFile, PackedWriter
+from headstart.engine.checkpoints.packed_file import PackedFile, PackedWriter, open_packed
 from headstart.engine.decoder import adapter as adapter_module
 from headstart.engine.decoder import weights
 from headstart.engine.decoder.adapter import CONFIG, KIND, TENSORS, Adapter
 from headstart.engine.decoder.weights import DecoderWeights, WeightLoader
-from headstart.engine.errors import BadWeights
 from headstart.engine.weights.errors import DiskFull
 from headstart.engine.weights.packed_store import PackedStore
 from headstart.kernels import qlinear
@@ -35,6 +34,8 @@ log = logging.getLogger("headstart.engine")
 
 LEAST_BYTES = 32 << 20
 """Smaller decoders are packed sooner than a file is found."""
+
+_WHAT = "packed weights"
 
 # Whose code decides what the packed bytes are.
 _PACKING = ("pack.c", "panel.h", "panels.py", "formats.py")
@@ -114,7 +115,7 @@ def _is_worth_it(source: WeightSource, store: PackedStore) -> bool:
 def _packed(source: WeightSource, store: PackedStore, report: Report) -> PackedFile | None:
     key = source.key()
     path = store.path(source.file.path.stem, key)
-    found = _opened(path, key)
+    found = open_packed(path, key, _WHAT)
     if found is None:
         try:
             found = _made(source, store, path, key, report)
@@ -127,17 +128,6 @@ def _packed(source: WeightSource, store: PackedStore, report: Report) -> PackedF
     return found
 
 
-def _opened(path: Path, key: str) -> PackedFile | None:
-    """None if there is none that can be used."""
-    try:
-        return PackedFile(path, key)
-    except FileNotFoundError:
-        return None
-    except (BadWeights, OSError) as error:
-        log.warning("packed weights cannot be used: %s", error)
-        return None
-
-
 def _made(
     source: WeightSource, store: PackedStore, path: Path, key: str, report: Report
 ) -> PackedFile | None:
@@ -148,7 +138,7 @@ def _made(
         log.info("another process is packing weights; waiting")
 
     with store.locked(waiting):
-        found = _opened(path, key)  # another process may have made it meanwhile
+        found = open_packed(path, key, _WHAT)  # another process may have made it meanwhile
         if found is not None:
             return found
         try:
@@ -159,4 +149,4 @@ def _made(
             store.finish(draft, path)
         finally:
             store.abandon()
-    return _opened(path, key)
+    return open_packed(path, key, _WHAT)

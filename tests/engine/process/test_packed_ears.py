@@ -25,6 +25,7 @@ from headstart.engine.weights import packed_store
 from headstart.engine.weights.packed_store import PackedStore
 from headstart.kernels import native
 from tests.engine.asr.whisper_dirs import Kind, write_whisper
+from tests.engine.process.damage import DAMAGES
 
 ROOM_BYTES = 1 << 30
 CLIP = Path(__file__).parents[3] / "headstart" / "clips" / "capital.wav"
@@ -180,21 +181,7 @@ def test_the_key_follows_code_kernels_and_libraries(
     assert len(keys) == 6
 
 
-def flip(path: Path) -> None:
-    whole = bytearray(path.read_bytes())
-    whole[100] ^= 4
-    path.write_bytes(whole)
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-50])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
-@pytest.mark.parametrize("damage", [flip, cut, empty])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_made_again(
     ears: Path,
     store: PackedStore,

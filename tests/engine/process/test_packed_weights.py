@@ -28,6 +28,7 @@ from headstart.engine.weights.packed_store import PackedStore
 from headstart.kernels.levels import here
 from headstart.kernels.native import find_compiler
 from tests.engine.harness import logits_at_once
+from tests.engine.process import damage
 from tests.engine.tiny_gguf import LLAMA, QWEN2, write_tiny_gguf
 
 TOKENS = [5, 40, 200, 7, 31]
@@ -125,20 +126,6 @@ def test_other_weights_in_the_same_place_are_packed_anew(tmp_path: Path, gguf: P
     assert torch.equal(after, logits(gguf, packed_cache_bytes=0))
 
 
-def flip(path: Path) -> None:
-    whole = bytearray(path.read_bytes())
-    whole[100] ^= 4
-    path.write_bytes(whole)
-
-
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-50])
-
-
-def empty(path: Path) -> None:
-    path.write_bytes(b"")
-
-
 def test_a_disk_that_does_not_give_back_what_was_written(
     gguf: Path, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -150,7 +137,7 @@ def test_a_disk_that_does_not_give_back_what_was_written(
 
     def lose(store: PackedStore, draft: Path, path: Path) -> None:
         finish(store, draft, path)
-        flip(path)
+        damage.flip(path)
 
     monkeypatch.setattr(PackedStore, "finish", lose)
     with caplog.at_level(logging.WARNING):
@@ -158,14 +145,14 @@ def test_a_disk_that_does_not_give_back_what_was_written(
     assert "packed weights cannot be used" in caplog.text
 
 
-@pytest.mark.parametrize("damage", [flip, cut, empty])
+@pytest.mark.parametrize("spoil", damage.DAMAGES)
 def test_a_damaged_file_is_made_again(
-    gguf: Path, home: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    gguf: Path, home: Path, spoil: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     """It says so, gives the right bits, and the next start is a fast one again."""
     wanted = logits(gguf)
     (made,) = files(home)
-    damage(made)
+    spoil(made)
     with caplog.at_level(logging.WARNING):
         assert torch.equal(logits(gguf), wanted)
     assert "packed weights cannot be used" in caplog.text
