@@ -220,15 +220,13 @@ def _take_apart(template: jinja2.Template, names: dict[str, str]) -> ChatPieces:
     user_open = system_close_user_open.removeprefix(system_close)
     if user_close_assistant_open != turn_suffix:
         raise ValueError(f"{user_close_assistant_open!r} in the middle, {turn_suffix!r} at the end")
-    if not assistant_close_user_open.endswith(user_open):
-        raise ValueError(f"{user_open!r} first, {assistant_close_user_open!r} later")
     return ChatPieces(
         system_open=system_open,
         system_close=system_close,
         user_open=user_open,
         user_close=user_close,
         assistant_open=turn_suffix.removeprefix(user_close),
-        assistant_close=assistant_close_user_open.removesuffix(user_open),
+        assistant_close=_without_end(assistant_close_user_open, user_open),
     )
 
 
@@ -251,15 +249,13 @@ def _take_apart_without_system(template: jinja2.Template, names: dict[str, str])
     system_close, suffix = _cut(rest, _USER)
     if not user_close_assistant_open == turn_suffix == suffix:
         raise ValueError(f"{user_close_assistant_open!r} in the middle, {turn_suffix!r} at the end")
-    if not assistant_close_user_open.endswith(user_open):
-        raise ValueError(f"{user_open!r} first, {assistant_close_user_open!r} later")
     return ChatPieces(
         system_open=system_open,
         system_close=system_close,
         user_open=user_open,
         user_close=user_close,
         assistant_open=turn_suffix.removeprefix(user_close),
-        assistant_close=assistant_close_user_open.removesuffix(user_open),
+        assistant_close=_without_end(assistant_close_user_open, user_open),
         system_opens_user=True,
     )
 
@@ -275,6 +271,12 @@ def _rendered_with_system_first(
     if not plain.startswith(before):
         raise ValueError(f"{before!r} first, {plain!r} later")
     return turn + plain.removeprefix(before)
+
+
+def _without_end(assistant_close_user_open: str, user_open: str) -> str:
+    if not assistant_close_user_open.endswith(user_open):
+        raise ValueError(f"{user_open!r} first, {assistant_close_user_open!r} later")
+    return assistant_close_user_open.removesuffix(user_open)
 
 
 def _cut(text: str, sentinel: str) -> tuple[str, str]:

@@ -240,15 +240,8 @@ class SemanticSilence(EndpointPolicy):
         probability = pause.end_probability
         silence_ms = self.silence_ms(probability)
         verdict = FixedSilence(silence_ms, self._adaptive.hush_ms).judge(pause)
-        once_more = pause.checks == 1 and pause.silence_samples >= ms_to_engine_samples(
-            ASK_AGAIN_MS
-        )
         breaks_off = probability is not None and probability < self._thresholds.unfinished_below
-        return (
-            EndpointVerdict.RECHECK
-            if verdict is EndpointVerdict.HUSH and breaks_off and once_more
-            else verdict
-        )
+        return _asked_again(verdict, pause) if breaks_off else verdict
 
     def continued_after(self, silence_samples: int) -> None:
         self._adaptive.continued_after(silence_samples)
@@ -371,15 +364,8 @@ class EagerSilence(EndpointPolicy):
         if verdict is EndpointVerdict.END:
             self._ended(early=silence_ms < self._adaptive.silence_ms)
             return verdict
-        once_more = pause.checks == 1 and pause.silence_samples >= ms_to_engine_samples(
-            ASK_AGAIN_MS
-        )
         breaks_off = self._breaks_off(pause) and not self._is_nonsense(pause)
-        return (
-            EndpointVerdict.RECHECK
-            if verdict is EndpointVerdict.HUSH and breaks_off and once_more
-            else verdict
-        )
+        return _asked_again(verdict, pause) if breaks_off else verdict
 
     def continued_after(self, silence_samples: int) -> None:
         self._adaptive.continued_after(silence_samples)
@@ -458,6 +444,14 @@ def mean_probability(likely: Sequence[float]) -> float | None:
     if not likely:
         return None
     return math.exp(sum(math.log(max(one, 1e-6)) for one in likely) / len(likely))
+
+
+def _asked_again(verdict: EndpointVerdict, pause: Pause) -> EndpointVerdict:
+    """The verdict on a message that seems to break off: its hush is judged once more, when
+    `ASK_AGAIN_MS` have passed."""
+    long_enough = pause.silence_samples >= ms_to_engine_samples(ASK_AGAIN_MS)
+    once_more = verdict is EndpointVerdict.HUSH and pause.checks == 1 and long_enough
+    return EndpointVerdict.RECHECK if once_more else verdict
 
 
 def _eagerness(name: str) -> Eagerness:

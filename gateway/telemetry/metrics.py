@@ -28,7 +28,7 @@ from headstart.gateway.telemetry.latency import (
 )
 from headstart.gateway.telemetry.legacy_metrics import LegacyMetrics
 from headstart.gateway.telemetry.observer import Observer
-from headstart.gateway.telemetry.turn_record import TurnRecord
+from headstart.gateway.telemetry.turn_record import TurnRecord, usage_to_wire
 
 MAX_ERROR_CODES = 64  # further codes are counted as "other"
 OPEN_TURNS_MAX = 4096
@@ -123,16 +123,7 @@ class Metrics(Observer):
     def turn_finished(self, reason: str, usage: Usage) -> None:
         """`reason`: an `headstart.engine.api.FinishReason`."""
         self.turn_ended(reason)
-        counts = {
-            "input_text": usage.input_text,
-            "input_audio": usage.input_audio,
-            "input_image": usage.input_image,
-            "cached": usage.cached,
-            "output": usage.output,
-            "speculated": usage.speculated,
-            "wasted": usage.wasted,
-        }
-        for kind, count in counts.items():
+        for kind, count in usage_to_wire(usage).items():
             self.tokens.labels(kind).inc(count)
 
     # --- what sessions tell ----------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from headstart.engine.asr.whisper.modules import DecoderLayer, EncoderLayer
+from headstart.engine.asr.whisper.modules import DecoderLayer, EncoderLayer, SelfAttention
 from headstart.engine.asr.whisper.packed import PackedLinear
 from headstart.engine.asr.whisper.settings import WhisperSettings
 from headstart.kernels.whisper_layers import (
@@ -27,31 +27,18 @@ def have_native_sizes(settings: WhisperSettings) -> bool:
 
 def encoder_layers(layers: Sequence[EncoderLayer], heads: int) -> WhisperLayers:
     """Of layers whose matrices are packed already."""
-    made = [
-        Layer(
-            self_norm=_norm(layer.attention_norm),
-            qkv=_linear(layer.attention.qkv),
-            out=_linear(layer.attention.out),
-            mlp_norm=_norm(layer.mlp_norm),
-            up=_linear(layer.mlp.up),
-            down=_linear(layer.mlp.down),
-        )
-        for layer in layers
-    ]
+    made = [_layer(layer.attention_norm, layer.attention, layer) for layer in layers]
     return WhisperLayers(made, heads, causal=False)
 
 
 def decoder_layers(layers: Sequence[DecoderLayer], heads: int) -> WhisperLayers:
     """Of layers whose matrices are packed already."""
     made = [
-        Layer(
-            self_norm=_norm(layer.self_norm),
-            qkv=_linear(layer.self_attention.qkv),
-            out=_linear(layer.self_attention.out),
-            mlp_norm=_norm(layer.mlp_norm),
-            up=_linear(layer.mlp.up),
-            down=_linear(layer.mlp.down),
-            cross=Cross(
+        _layer(
+            layer.self_norm,
+            layer.self_attention,
+            layer,
+            Cross(
                 _norm(layer.cross_norm),
                 _linear(layer.cross_attention.q),
                 _linear(layer.cross_attention.out),
@@ -60,6 +47,23 @@ def decoder_layers(layers: Sequence[DecoderLayer], heads: int) -> WhisperLayers:
         for layer in layers
     ]
     return WhisperLayers(made, heads, causal=True)
+
+
+def _layer(
+    self_norm: nn.LayerNorm,
+    attention: SelfAttention,
+    layer: EncoderLayer | DecoderLayer,
+    cross: Cross | None = None,
+) -> Layer:
+    return Layer(
+        self_norm=_norm(self_norm),
+        qkv=_linear(attention.qkv),
+        out=_linear(attention.out),
+        mlp_norm=_norm(layer.mlp_norm),
+        up=_linear(layer.mlp.up),
+        down=_linear(layer.mlp.down),
+        cross=cross,
+    )
 
 
 def _linear(module: nn.Module) -> Linear:
