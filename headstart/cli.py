@@ -12,7 +12,7 @@ import importlib.metadata
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -20,7 +20,8 @@ from headstart.client_key import NO_KEY, ApiKey
 from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
 from headstart.recordings import commands as recordings
-from headstart.server_options import Config, Ears, EarsLanguage, Engine, Model
+from headstart.server_commands import encoder, engine, serve, web
+from headstart.server_options import Device, Ears, EarsLanguage, Model
 from headstart.talk_commands import ask, server_arguments, talk
 from headstart.top.command import top
 
@@ -30,232 +31,6 @@ PLUGIN_HELP = {
     "models": "List, fetch and describe models and their weights.",
 }
 """Shown by `headstart --help` without loading the plug-in."""
-
-Device = Annotated[
-    str | None,
-    typer.Option(
-        help="What decodes: cpu, cuda or cuda:N; auto is the CPU (docs/gpu.md).",
-        show_default="auto",
-    ),
-]
-Weights = Annotated[
-    str | None,
-    typer.Option(
-        help="Storage of a model directory's weights: auto, bf16, fp32, int8, or dummy (random).",
-        show_default="auto",
-    ),
-]
-Size = Annotated[
-    str | None,
-    typer.Option(
-        help="With dummy weights: 3b, 7b or qwen2-vl-7b, without any files.", show_default=False
-    ),
-]
-Tail = Annotated[
-    str | None,
-    typer.Option(
-        help="What a directory's model reads of an unfinished unit of audio: closed (nothing) or "
-        "provisional.",
-        show_default="auto",
-    ),
-]
-Llm = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--llm",
-        help="URL of an LLM server that decodes: vLLM, SGLang, llama.cpp (docs/backends.md). Give "
-        "it again for each of several.",
-        metavar="URL",
-        show_default="the model's own decoder",
-    ),
-]
-LlmModel = Annotated[
-    str | None, typer.Option(help="Which model of that server.", show_default="its only one")
-]
-LlmKeyEnv = Annotated[
-    str | None,
-    typer.Option(help="Environment variable with that server's key.", show_default=False),
-]
-LlmTokenizer = Annotated[
-    str | None,
-    typer.Option(
-        "--tokenizer",
-        help="Tokenizer and chat template of that server's model: a folder, or a GGUF file.",
-        show_default="chat messages",
-    ),
-]
-Senses = Annotated[
-    str | None,
-    typer.Option(
-        help="Whether pictures and sounds go to that server's model: words (never), native.",
-        show_default="auto",
-    ),
-]
-Endpoint = Annotated[
-    str | None,
-    typer.Option("--engine-endpoint", help="ZeroMQ address between gateway and engine."),
-]
-EngineCount = Annotated[
-    str | None,
-    typer.Option(
-        "--engines",
-        help="Engine processes, each with its share of the cores (docs/many-engines.md).",
-        metavar="INTEGER",
-        show_default="1",
-    ),
-]
-Encoder = Annotated[
-    str | None,
-    typer.Option(
-        help="What encodes a model directory's pictures: thread (of each engine) or process (one "
-        "for all; docs/encoders.md).",
-        show_default="thread",
-    ),
-]
-EncoderUrl = Annotated[
-    str | None,
-    typer.Option("--encoder-url", help="ZeroMQ address of the encoder process.", metavar="ADDRESS"),
-]
-Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
-Port = Annotated[
-    str | None,
-    typer.Option(help="TCP port; 0: any free one.", metavar="INTEGER", show_default="8080"),
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set", help="Any setting of `headstart settings`. Repeatable.", metavar="NAME=VALUE"
-    ),
-]
-Record = Annotated[
-    str | None,
-    typer.Option(
-        "--record",
-        metavar="FILE",
-        help="Record the dashboard's feed in a new file, gzipped JSON lines.",
-        show_default=False,
-    ),
-]
-Announce = Annotated[bool, typer.Option("--announce", hidden=True)]
-
-
-def serve(
-    model: Model = None,
-    device: Device = None,
-    weights: Weights = None,
-    size: Size = None,
-    tail: Tail = None,
-    ears: Ears = None,
-    ears_language: EarsLanguage = None,
-    engine: Engine = None,
-    llm: Llm = None,
-    llm_model: LlmModel = None,
-    llm_key_env: LlmKeyEnv = None,
-    tokenizer: LlmTokenizer = None,
-    engines: EngineCount = None,
-    encoder: Encoder = None,
-    encoder_url: EncoderUrl = None,
-    senses: Senses = None,
-    host: Host = None,
-    port: Port = None,
-    record: Record = None,
-    config: Config = None,
-    assignments: Set = None,
-    announce: Announce = False,
-) -> None:
-    """Run the server: gateway and engine, until Ctrl-C."""
-    from headstart.gateway.server import main as processes
-
-    flags = {"model": model, "engine": engine, "host": host, "port": port, "engines": engines}
-    flags |= {"ears": ears, "ears_language": ears_language}
-    flags |= {"device": device, "weights": weights, "size": size, "tail": tail, "record": record}
-    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
-    flags |= _encoder_flags(encoder, encoder_url)
-    wanted = _settings(config, flags, assignments)
-    at_work()
-    if wanted.web_dir is None:
-        _hint_at_charts()
-    processes.serve(wanted, announce)
-
-
-def _hint_at_charts() -> None:
-    from headstart import web_assets
-
-    if web_assets.VENDOR.parent.is_dir() and not web_assets.is_there():
-        print(
-            "headstart: the dashboard draws plain charts; better ones come with "
-            "`python -m headstart.web_assets`",
-            file=sys.stderr,
-        )
-
-
-def web(
-    endpoint: Endpoint = None,
-    model: Model = None,
-    host: Host = None,
-    port: Port = None,
-    config: Config = None,
-    assignments: Set = None,
-    announce: Announce = False,
-) -> None:
-    """Run the gateway alone; `headstart engine` is the other half."""
-    from headstart.gateway.server import main as processes
-
-    flags = {"engine_endpoint": endpoint, "model": model, "host": host, "port": port}
-    wanted = _settings(config, flags, assignments)
-    at_work()
-    processes.web(wanted, announce)
-
-
-def engine(
-    endpoint: Endpoint = None,
-    model: Model = None,
-    device: Device = None,
-    weights: Weights = None,
-    size: Size = None,
-    tail: Tail = None,
-    ears: Ears = None,
-    ears_language: EarsLanguage = None,
-    engine: Engine = None,
-    llm: Llm = None,
-    llm_model: LlmModel = None,
-    llm_key_env: LlmKeyEnv = None,
-    tokenizer: LlmTokenizer = None,
-    engines: EngineCount = None,
-    encoder: Encoder = None,
-    encoder_url: EncoderUrl = None,
-    senses: Senses = None,
-    config: Config = None,
-    assignments: Set = None,
-) -> None:
-    """Run the engine alone, restarted when it dies; `headstart web` is the other half."""
-    from headstart.gateway.server import main as processes
-
-    flags = {"engine_endpoint": endpoint, "model": model, "engine": engine, "engines": engines}
-    flags |= {"ears": ears, "ears_language": ears_language}
-    flags |= {"device": device, "weights": weights, "size": size, "tail": tail}
-    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer) | {"senses": senses}
-    flags |= _encoder_flags(encoder, encoder_url)
-    wanted = _settings(config, flags, assignments)
-    at_work()
-    processes.engine(wanted)
-
-
-def encoder(
-    url: EncoderUrl = None,
-    model: Model = None,
-    weights: Weights = None,
-    size: Size = None,
-    config: Config = None,
-    assignments: Set = None,
-) -> None:
-    """Run an encoder process alone; engines with its --encoder-url send it their pictures."""
-    from headstart.gateway.server import main as processes
-
-    flags = {"encoder_url": url, "model": model, "weights": weights, "size": size}
-    wanted = _settings(config, flags, assignments)
-    at_work()
-    processes.encoder(wanted)
 
 
 def demo(
@@ -281,7 +56,9 @@ def demo(
 
 def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")]) -> None:
     """Check a file of settings without starting anything."""
-    given = sorted(_settings(file, {}, None).model_fields_set)
+    from headstart.gateway.config import load
+
+    given = sorted(load(file).model_fields_set)
     print(f"{file}: good; sets {', '.join(given) if given else 'nothing'}")
 
 
@@ -312,26 +89,6 @@ def keys(
     for host in made:
         print(f"made {host}/")
     print("copy each folder to its host, and name it there in engine_keys (docs/many-engines.md)")
-
-
-def _llm_flags(
-    urls: list[str] | None, model: str | None, key_env: str | None, tokenizer: str | None
-) -> dict[str, Any]:
-    """Settings of the LLM servers."""
-    flags = {"llm_model": model, "llm_key_env": key_env, "tokenizer": tokenizer}
-    return flags | {"llm": " ".join(urls) if urls else None}
-
-
-def _encoder_flags(encoder: str | None, url: str | None) -> dict[str, Any]:
-    """Settings of what encodes pictures; with an address it is a process."""
-    return {"encoder": encoder or ("process" if url else None), "encoder_url": url}
-
-
-def _settings(config: Path | None, flags: dict[str, Any], assignments: list[str] | None) -> Any:
-    from headstart.gateway.config import load, parse_assignments
-
-    given = {name: value for name, value in flags.items() if value is not None}
-    return load(config, parse_assignments(assignments or []) | given)
 
 
 def _version(wanted: bool) -> None:

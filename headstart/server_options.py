@@ -1,4 +1,7 @@
-"""Options of all commands that start a server: which model, recogniser, engine and settings."""
+"""Options of the commands that run a server, or a part of one, and of those that start their own.
+
+Each overrides the setting of its name (`headstart settings`); None: it was not given.
+"""
 
 from __future__ import annotations
 
@@ -31,3 +34,109 @@ EarsLanguage = Annotated[
     typer.Option(help="Spoken language: a code, or auto.", show_default="en"),
 ]
 Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        help="What decodes: cpu, cuda or cuda:N; auto is the CPU (docs/gpu.md).",
+        show_default="auto",
+    ),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        help="Storage of a model directory's weights: auto, bf16, fp32, int8, or dummy (random).",
+        show_default="auto",
+    ),
+]
+Size = Annotated[
+    str | None,
+    typer.Option(
+        help="With dummy weights: 3b, 7b or qwen2-vl-7b, without any files.", show_default=False
+    ),
+]
+Tail = Annotated[
+    str | None,
+    typer.Option(
+        help="What a directory's model reads of an unfinished unit of audio: closed (nothing) or "
+        "provisional.",
+        show_default="auto",
+    ),
+]
+Llm = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--llm",
+        help="URL of an LLM server that decodes: vLLM, SGLang, llama.cpp (docs/backends.md). Give "
+        "it again for each of several.",
+        metavar="URL",
+        show_default="the model's own decoder",
+    ),
+]
+LlmModel = Annotated[
+    str | None, typer.Option(help="Which model of that server.", show_default="its only one")
+]
+LlmKeyEnv = Annotated[
+    str | None,
+    typer.Option(help="Environment variable with that server's key.", show_default=False),
+]
+LlmTokenizer = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        help="Tokenizer and chat template of that server's model: a folder, or a GGUF file.",
+        show_default="chat messages",
+    ),
+]
+Senses = Annotated[
+    str | None,
+    typer.Option(
+        help="Whether pictures and sounds go to that server's model: words (never), native.",
+        show_default="auto",
+    ),
+]
+Endpoint = Annotated[
+    str | None,
+    typer.Option("--engine-endpoint", help="ZeroMQ address between gateway and engine."),
+]
+EngineCount = Annotated[
+    str | None,
+    typer.Option(
+        "--engines",
+        help="Engine processes, each with its share of the cores (docs/many-engines.md).",
+        metavar="INTEGER",
+        show_default="1",
+    ),
+]
+Encoder = Annotated[
+    str | None,
+    typer.Option(
+        help="What encodes a model directory's pictures: thread (of each engine) or process (one "
+        "for all; docs/encoders.md).",
+        show_default="thread",
+    ),
+]
+EncoderUrl = Annotated[
+    str | None,
+    typer.Option("--encoder-url", help="ZeroMQ address of the encoder process.", metavar="ADDRESS"),
+]
+Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
+Port = Annotated[
+    str | None,
+    typer.Option(help="TCP port; 0: any free one.", metavar="INTEGER", show_default="8080"),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Any setting of `headstart settings`. Repeatable.", metavar="NAME=VALUE"
+    ),
+]
+Record = Annotated[
+    str | None,
+    typer.Option(
+        "--record",
+        metavar="FILE",
+        help="Record the dashboard's feed in a new file, gzipped JSON lines.",
+        show_default=False,
+    ),
+]
+Announce = Annotated[bool, typer.Option("--announce", hidden=True)]
