@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
-from headstart.engine import __main__ as program
 from headstart.engine.config import EngineConfig
+from headstart.engine.process.options import engine_config, parse_options
 
 
 def config(*options: str) -> EngineConfig:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("sys.argv", ["engine", "--endpoint", "ipc://x", *options])
-        return program._config(program._arguments())
+    return engine_config(parse_options("", ["--endpoint", "ipc://x", *options]))
 
 
 def test_the_encoder_cache_has_a_size_and_a_time() -> None:

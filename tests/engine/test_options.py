@@ -8,10 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any, Literal, get_args, get_origin
 
-import pytest
-
-from headstart import cli
-from headstart.engine import __main__ as program
+from headstart import server_commands, server_options
 from headstart.engine import config
 from headstart.engine.config import (
     CHOICES,
@@ -21,6 +18,7 @@ from headstart.engine.config import (
     LlmServerConfig,
     process_default,
 )
+from headstart.engine.process.options import engine_config, parse_options
 from headstart.gateway.config import load
 from headstart.gateway.engines.local import engine_argv
 from headstart.gateway.settings import Settings
@@ -35,15 +33,14 @@ OTHERWISE = {
 }
 
 
-def parsed(monkeypatch: pytest.MonkeyPatch, *options: str) -> Any:
-    monkeypatch.setattr("sys.argv", ["engine", "--endpoint", "ipc://x", *options])
-    return program._arguments()
+def parsed(*options: str) -> Any:
+    return parse_options("", ["--endpoint", "ipc://x", *options])
 
 
-def test_the_engines_options_have_the_settings_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engines_options_have_the_settings_defaults() -> None:
     """All of them; the two that differ from an engine in a test are listed beside the settings."""
-    arguments = parsed(monkeypatch)
-    assert program._config(arguments) == replace(EngineConfig(), **PROCESS_DEFAULTS)
+    arguments = parsed()
+    assert engine_config(arguments) == replace(EngineConfig(), **PROCESS_DEFAULTS)
     for each in fields(LlmServerConfig):
         names = [each.name, f"llm_{each.name}"]
         # `model` alone is the engine's own.
@@ -77,19 +74,17 @@ def test_the_gateways_settings_have_the_engines_defaults() -> None:
     assert {"kv_pool_mib", "model", "frame_tokens", "senses", "llm_sessions"} <= set(names)
 
 
-def test_a_gateway_with_default_settings_starts_an_engine_with_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gateway_with_default_settings_starts_an_engine_with_them() -> None:
     """What it writes on the engine's command line is what the engine has without it."""
     argv = engine_argv(load(), "ipc://x")
     given = argv[argv.index("--endpoint") + 2 :]
     assert "--kv-pool-mib" in given
-    assert parsed(monkeypatch, *given) == parsed(monkeypatch)
+    assert parsed(*given) == parsed()
 
 
 def commands() -> Iterator[tuple[str, str, Any]]:
     """Of each command's options: its name, the setting that it is, and what its help shows."""
-    own: list[Callable[..., None]] = [cli.serve, cli.web, cli.engine, cli.encoder, talk, ask]
+    own: list[Callable[..., None]] = [*server_commands.ALL, talk, ask]
     for command in own:
         for name, parameter in inspect.signature(command, eval_str=True).parameters.items():
             (option,) = getattr(parameter.annotation, "__metadata__", (None,))[:1]
@@ -115,5 +110,5 @@ def test_the_sizes_that_can_be_served_are_the_engines() -> None:
     kind = Settings.model_fields["size"].annotation
     served = get_args(get_args(kind)[0])
     assert served == tuple(size for size in SIZES if size != "tiny")
-    _, option = get_args(cli.Size)
+    _, option = get_args(server_options.Size)
     assert all(size in option.help for size in served)

@@ -20,13 +20,14 @@ import psutil
 import pytest
 from websockets.sync.client import connect
 
+from headstart.engine.process.options import engine_config, parse_options
 from headstart.gateway.config import load
 from headstart.gateway.engines import local
 from headstart.gateway.errors import ChildRefused, ConfigError
 from headstart.gateway.server.main import encoder
 from headstart.gateway.server.supervision import supervise_alone
 from tests.engine.models.served import write_pixtral
-from tests.gateway.server.test_main import WAIT_S, Server, next_event, until
+from tests.gateway.server.running import WAIT_S, Server, next_event, until
 
 
 def test_engines_and_encoder_have_the_same_model(tmp_path: Path) -> None:
@@ -54,17 +55,12 @@ def test_engines_and_encoder_have_the_same_model(tmp_path: Path) -> None:
     assert "--encoder-url" not in local.engine_argv(load(), "ipc:///x")
 
 
-def test_an_engine_elsewhere_needs_no_keys_for_an_encoder_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_elsewhere_needs_no_keys_for_an_encoder_beside_it(tmp_path: Path) -> None:
     """Its keys are for the gateway; the encoder beside it has a private address without any."""
-    from headstart.engine import __main__ as engine_process
-
     elsewhere = load(flags={"encoder": "process", "model": "/m", "engine_keys": str(tmp_path)})
     argv = local.engine_process(elsewhere, "tcp://h:1", encoder="ipc:///e").argv
     assert argv[argv.index("--keys") + 1] == str(tmp_path)
-    monkeypatch.setattr(sys, "argv", argv[argv.index("headstart.engine") :])
-    config = engine_process._config(engine_process._arguments())
+    config = engine_config(parse_options("", argv[argv.index("headstart.engine") + 1 :]))
     assert (config.encoder_url, config.encoder_keys) == ("ipc:///e", None)
 
 
