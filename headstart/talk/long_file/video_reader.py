@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from av.video.codeccontext import VideoCodecContext
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
@@ -18,8 +19,8 @@ from headstart.talk.long_file.likeness import look_alike
 from headstart.talk.long_file.parts import Part
 from headstart.talk.media.container import UNDECODABLE, Tally, decoded
 from headstart.talk.media.frame_image import to_jpeg, to_rgb
+from headstart.talk.media.frame_times import FrameTimes
 from headstart.talk.media.losses import Losses
-from headstart.talk.media.video import BACKWARDS_S
 
 SIDE_PX = 960
 """Of a picture's longer side: print that fills a fortieth of a slide's height is read at that."""
@@ -118,46 +119,37 @@ class VideoReader:
         assert info.video is not None
         tally = Tally()
         at = Position(tally)
-        shift_s, corrupt, is_bad = -info.start_s, 0, False
-        last_s: float | None = None
+        lasts_s = 1 / max(info.fps, 1.0)
+        times = FrameTimes(tally, self._losses, -info.start_s, self._start_s, lasts_s)
         for container in passes(info, info.video, self._start_s, at):
             stream = container.streams[info.video]
             assert isinstance(stream, VideoStream)
-            context = stream.codec_context
-            context.thread_type = "AUTO"
-            context.thread_count = min(THREADS_MAX, os.cpu_count() or 1)
-            if info.fps >= SKIPS_FROM_FPS:
-                context.skip_frame = "NONREF"
+            context = self._decoder_of(stream)
             again = at.is_again
             for frame in decoded(container, stream, tally):
                 self._check()
-                if not isinstance(frame, VideoFrame):
+                if not isinstance(frame, VideoFrame) or times.is_damaged(frame):
                     continue
-                if frame.is_corrupt or tally.corrupt > corrupt:
-                    corrupt, is_bad = tally.corrupt, True
-                    if frame.is_corrupt:
-                        continue
                 stamp_s = _stamp_s(frame)
-                if stamp_s is None:
-                    at_s = 0.0 if last_s is None else last_s + 1 / max(info.fps, 1.0)
-                else:
+                if stamp_s is not None:
                     at.time_s = stamp_s
-                    at_s = stamp_s + shift_s
-                    if again and last_s is not None and at_s <= last_s:
+                    if again and times.has_passed(stamp_s):
                         continue
                 if again:
-                    again, is_bad = False, True  # reading broke off before it
-                if last_s is not None and at_s < last_s - BACKWARDS_S:
-                    shift_s += last_s + 0.04 - at_s  # another link, or timestamps that restarted
-                    at_s = last_s + 0.04
-                if is_bad:
-                    self._losses.add("pictures", last_s or self._start_s, at_s)
-                    is_bad = False
-                last_s = self._reached_s = at_s
-                yield at_s, frame, context.sample_aspect_ratio
-        if last_s is None or is_bad or tally.corrupt > corrupt:
-            from_s = self._start_s if last_s is None else last_s
-            self._losses.add("pictures", from_s, min(self._end_s, info.duration_s))
+                    again = False
+                    times.break_off()  # reading did, before this frame
+                self._reached_s = times.place(stamp_s)
+                yield self._reached_s, frame, context.sample_aspect_ratio
+        times.end(min(self._end_s, info.duration_s))
+
+    def _decoder_of(self, stream: VideoStream) -> VideoCodecContext:
+        """The stream's decoder, in as many threads and with as few frames as are needed."""
+        context = stream.codec_context
+        context.thread_type = "AUTO"
+        context.thread_count = min(THREADS_MAX, os.cpu_count() or 1)
+        if self._info.fps >= SKIPS_FROM_FPS:
+            context.skip_frame = "NONREF"
+        return context
 
 
 def _stamp_s(frame: VideoFrame) -> float | None:

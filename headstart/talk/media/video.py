@@ -15,12 +15,10 @@ from av.video.stream import VideoStream
 
 from headstart.talk.media.container import UNDECODABLE, Tally, decoded, parts
 from headstart.talk.media.frame_image import to_jpeg, to_rgb
+from headstart.talk.media.frame_times import FrameTimes
 from headstart.talk.media.losses import Losses
 
 FRAME_INTERVAL_S = 1.0
-PICTURES = "pictures"
-BACKWARDS_S = 1.0
-"""Timestamps that go back further have restarted; smaller steps back are disorder."""
 
 
 def is_cover(video: VideoStream) -> bool:
@@ -65,23 +63,13 @@ def frames(
             yield 0.0, frame, aspect
             return
     shown = shown or Shown()
-    last_s, lasts_s = 0.0, 1 / 25
-    corrupt, is_bad = 0, False
+    times = FrameTimes(tally, shown.losses, -start_s, least_s=0.0, last_s=0.0)
     held: tuple[VideoFrame, Fraction | None] | None = None
     due_s = -math.inf  # from when on the next one may be shown
     for frame, aspect in _decoded(path, tally, moving=True):
-        if frame.is_corrupt or tally.corrupt > corrupt:
-            corrupt, is_bad = tally.corrupt, True
-            if frame.is_corrupt:
-                continue
-        at_s = last_s + lasts_s if frame.time is None else frame.time - start_s
-        if at_s < last_s - BACKWARDS_S:
-            start_s -= last_s + lasts_s - at_s
-            at_s = last_s + lasts_s
-        if is_bad:
-            shown.losses.add(PICTURES, last_s, at_s)
-            is_bad = False
-        last_s = at_s = max(at_s, 0.0)
+        if times.is_damaged(frame):
+            continue
+        at_s = times.place(frame.time)
         shown.frames += 1
         if held is not None and at_s > due_s:
             yield due_s, *held
@@ -93,8 +81,9 @@ def frames(
         yield at_s, frame, aspect
     if held is not None and due_s <= shown.file_s - FRAME_INTERVAL_S / 2:
         yield due_s, *held
-    if not shown.frames or is_bad or tally.corrupt > corrupt or tally.ended_early:
-        shown.losses.add(PICTURES, last_s, shown.file_s)
+    if not shown.frames or tally.ended_early:
+        times.break_off()
+    times.end(shown.file_s)
 
 
 def _decoded(
