@@ -154,16 +154,15 @@ class LocalBackend:
                 session.report_end(*self._end(asked.ends[session.stream], sampled))
             for answer in session.answers():
                 # The end of one answer may move K/V, for which a summary is dropped.
-                if answer.stream in in_step and not answer.stream.closed:
-                    draw = asked.draws.get(answer.stream)
-                    forced = asked.forced.get(answer.stream, ())
-                    if answer.first_text_ns is None:
-                        stage = "decode_first" if answer.tokens else "prefill"
-                        answer.spans.append(api.Span(stage, began_ns, ended_ns))
-                    if answer.stream in result.refused:
-                        session.fail(answer, result.refused[answer.stream])
-                    elif forced or draw is not None:
-                        self._advance(session, answer, forced, draw, sampled, ended_ns)
+                if answer.stream not in in_step or answer.stream.closed:
+                    continue
+                if answer.first_text_ns is None:
+                    stage = "decode_first" if answer.tokens else "prefill"
+                    answer.spans.append(api.Span(stage, began_ns, ended_ns))
+                if answer.stream in result.refused:
+                    session.fail(answer, result.refused[answer.stream])
+                else:
+                    self._advance(session, answer, asked, sampled, ended_ns)
             if session.stream in result.refused and session.answer is None:
                 session.drop_pending(result.refused[session.stream])
 
@@ -206,12 +205,14 @@ class LocalBackend:
         self,
         session: Session,
         answer: Answer,
-        forced: tuple[int, ...],
-        draw: Draw | None,
+        asked: _Asked,
         sampled: Sampled,
         ended_ns: int,
     ) -> None:
-        """Add what was forced, or drawn, to one answer."""
+        """Add what was forced, or drawn, to one answer, if the step gave it anything."""
+        draw, forced = asked.draws.get(answer.stream), asked.forced.get(answer.stream, ())
+        if not forced and draw is None:
+            return
         try:
             tokens = forced if draw is None else (sampled.token(draw),)
             sampled_ns = self._clock()
