@@ -30,7 +30,7 @@ import psutil
 from headstart.benchmarks import report
 from headstart.benchmarks.gateway.floods import FLOODS
 from headstart.benchmarks.harness.packets import PACKET_MS
-from headstart.gateway.runtime.child_process import die_with_parent
+from headstart.gateway.runtime.child_process import die_with_parent, wait_or_kill
 from headstart.gateway.telemetry.loop_lag import WINDOW_S
 
 LAG_MS_MAX = 20.0
@@ -48,21 +48,19 @@ def run(kinds: list[str], most: int, *, floods: bool, as_json: bool) -> None:
 
 
 async def _run(kinds: list[str], most: int, floods: bool) -> dict[str, Any]:
-    cores = sorted(os.sched_getaffinity(0))
-    others = set(cores[1:]) or set(cores)
-    if len(cores) == 1:
+    if len(os.sched_getaffinity(0)) == 1:
         report.say("there is only one core: clients and engine share it with the gateway")
     result: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     for kind in kinds:
-        async with running_gateway({cores[0]}, others) as server:
+        async with running_gateway() as server:
             steps = await _ramp(server, kind, most)
             rows += steps
             result |= _numbers(kind, steps)
     flooded = []
     if floods:
         sessions = max(STEPS["ws"], result.get("ws_sessions_per_core", 0) // FLOOD_SHARE)
-        async with running_gateway({cores[0]}, others) as server, server.clients("ws") as clients:
+        async with running_gateway() as server, server.clients("ws") as clients:
             await clients.ask(f"add {sessions}")
             for name in FLOODS:
                 flooded.append(await _flood(server, clients, name))
@@ -178,7 +176,10 @@ class _Clients:
 
 
 @contextlib.asynccontextmanager
-async def running_gateway(core: set[int], others: set[int]) -> AsyncIterator[GatewayProcess]:
+async def running_gateway() -> AsyncIterator[GatewayProcess]:
+    """A gateway on a core of its own; its engine and clients have the others, if there are any."""
+    cores = sorted(os.sched_getaffinity(0))
+    core, others = {cores[0]}, set(cores[1:]) or set(cores)
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
         endpoint = f"ipc://{Path(folder) / 'engine'}"
         argv = [
@@ -209,11 +210,7 @@ async def running_gateway(core: set[int], others: set[int]) -> AsyncIterator[Gat
                 with contextlib.suppress(ProcessLookupError):
                     process.terminate()
             for process in (gateway, engine):
-                try:
-                    async with asyncio.timeout(STOP_WAIT_S):
-                        await process.wait()
-                except TimeoutError:
-                    process.kill()
+                await wait_or_kill(process, STOP_WAIT_S)
 
 
 async def _start(

@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -58,12 +57,15 @@ def run(seconds: float, rounds: int, soak_minutes: float, *, as_json: bool) -> N
     report.finish("dashboard", {**result, **_record_costs()}, as_json=as_json)
 
 
+def speaking_sessions() -> int:
+    """How many of `SESSIONS`, speaking without end, take `TURNS_PER_MINUTE`; the rest is quiet."""
+    return round(TURNS_PER_MINUTE * len(turn_pcm()) * PACKET_MS / 60_000)
+
+
 async def _run(seconds: float, rounds: int, soak_minutes: float) -> dict[str, Any]:
-    cores = sorted(os.sched_getaffinity(0))
-    core, others = {cores[0]}, set(cores[1:]) or set(cores)
-    speaking = round(TURNS_PER_MINUTE * len(turn_pcm()) * PACKET_MS / 60_000)
+    speaking = speaking_sessions()
     async with (
-        running_gateway(core, others) as server,
+        running_gateway() as server,
         server.clients("ws") as clients,
         _quiet(server.url, SESSIONS - speaking),
     ):
@@ -76,13 +78,13 @@ async def _run(seconds: float, rounds: int, soak_minutes: float) -> dict[str, An
         turns = ((await clients.ask("report"))["answers"] - answers) / minutes
     pause_s = 60 * TYPISTS / TURNS_PER_MINUTE
     async with (
-        running_gateway(core, others) as server,
+        running_gateway() as server,
         _quiet(server.url, SESSIONS - TYPISTS),
         _typing(server.url, pause_s),
     ):
         await asyncio.sleep(SETTLE_S + pause_s)
         quiet = await _phases(server, seconds, rounds, _Seen())
-    growth = await _soak(core, others, soak_minutes)
+    growth = await _soak(soak_minutes)
     return {
         "cpu_share": shares,
         "cost_share": _costs(shares),
@@ -205,10 +207,10 @@ async def _type(url: str, pause_s: float, turns: _Turns) -> None:
             await asyncio.sleep(pause_s)
 
 
-async def _soak(core: set[int], others: set[int], minutes: float) -> dict[str, Any]:
+async def _soak(minutes: float) -> dict[str, Any]:
     """A ring that is full of turns like those that come, and is turned over again and again."""
     samples: list[tuple[float, int]] = []
-    async with running_gateway(core, others) as server, _watching(server.url, 1, _Seen()):
+    async with running_gateway() as server, _watching(server.url, 1, _Seen()):
         async with _typing(server.url, 0.0) as turns:
             report.say(f"{2 * TURNS_MAX} turns, so that the ring is full")
             while turns.done < 2 * TURNS_MAX:

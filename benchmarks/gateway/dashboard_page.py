@@ -32,9 +32,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from headstart.benchmarks import report
 from headstart.benchmarks.gateway.capacity import GatewayProcess, running_gateway
-from headstart.benchmarks.gateway.clients import turn_pcm
-from headstart.benchmarks.gateway.dashboard import SESSIONS, TURNS_PER_MINUTE, socket_url
-from headstart.benchmarks.harness.packets import PACKET_MS
+from headstart.benchmarks.gateway.dashboard import SESSIONS, socket_url, speaking_sessions
 
 SCREENS = (
     "percentiles",
@@ -78,11 +76,9 @@ class _Sample:
 
 
 async def _run(minutes: float, dwell_s: float) -> dict[str, Any]:
-    cores = sorted(os.sched_getaffinity(0))
-    core, others = {cores[0]}, set(cores[1:]) or set(cores)
-    speaking = round(TURNS_PER_MINUTE * len(turn_pcm()) * PACKET_MS / 60_000)
+    speaking = speaking_sessions()
     async with (
-        running_gateway(core, others) as server,
+        running_gateway() as server,
         server.clients("ws") as clients,
         _coming_and_going(server.url, SESSIONS - speaking),
         _browser() as (page, cdp, complaints),

@@ -19,7 +19,8 @@ SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """`headstart.engine.interfaces.Recognition` of the script: the newest word may still change."""
+    """A `headstart.engine.interfaces.Recognition` without a recogniser: `tentative` words may still
+    change."""
 
     committed: str
     tentative: str

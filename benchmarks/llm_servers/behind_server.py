@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from headstart.benchmarks.harness.scripted_words import Said
 from headstart.engine import api
 from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities
@@ -30,38 +31,26 @@ NO_STREAM = Stream("no stream", BlockPool(1, 16), 1, 16)
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=32)
 
 
-@dataclass(frozen=True)
-class ToldWords:
-    """What the recogniser has of an utterance."""
-
-    committed: str
-    tentative: str
-    stages_ms: Mapping[str, float] = field(default_factory=dict)
-    likely: tuple[float, ...] = ()
-
-
 class CountingRecognizer:
     """A recogniser that hears no sound: `_heard` says what comes of so many samples."""
 
     def open(self, stream: Stream) -> list[int]:
         return [0]
 
-    def recognize_batch(
-        self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]
-    ) -> list[ToldWords]:
+    def recognize_batch(self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[Said]:
         for utterance, pcm in zip(utterances, pcms, strict=True):
             utterance[0] += len(pcm)
         return [self._heard(utterance) for utterance in utterances]
 
-    def finish(self, utterance: list[int], pcm: Pcm | None = None) -> ToldWords:
+    def finish(self, utterance: list[int], pcm: Pcm | None = None) -> Said:
         if pcm is not None:
             utterance[0] += len(pcm)
         return self._final(utterance)
 
-    def _heard(self, utterance: list[int]) -> ToldWords:
+    def _heard(self, utterance: list[int]) -> Said:
         raise NotImplementedError
 
-    def _final(self, utterance: list[int]) -> ToldWords:
+    def _final(self, utterance: list[int]) -> Said:
         raise NotImplementedError
 
 
@@ -71,31 +60,31 @@ class ToldRecognizer(CountingRecognizer):
     def __init__(self) -> None:
         self.words: Sequence[str] = ()
 
-    def _final(self, utterance: list[int]) -> ToldWords:
+    def _final(self, utterance: list[int]) -> Said:
         heard = self._heard(utterance)
-        return ToldWords(heard.committed + heard.tentative, "")
+        return Said(heard.committed + heard.tentative, "")
 
-    def _heard(self, utterance: list[int]) -> ToldWords:
+    def _heard(self, utterance: list[int]) -> Said:
         count = min(int(utterance[0] / api.SAMPLE_RATE_HZ * WORDS_S), len(self.words))
         if count == 0:
-            return ToldWords("", "")
+            return Said("", "")
         committed = " ".join(self.words[: count - 1])
-        return ToldWords(committed, (" " if committed else "") + self.words[count - 1])
+        return Said(committed, (" " if committed else "") + self.words[count - 1])
 
 
 class RecordedRecognizer(CountingRecognizer):
     """A recogniser that repeats what real ears made of a sound, chunk by chunk: `hypotheses`,
     revisions included, and the `final` words."""
 
-    def __init__(self, hypotheses: Sequence[ToldWords], final: str) -> None:
+    def __init__(self, hypotheses: Sequence[Said], final: str) -> None:
         self.hypotheses, self.final = hypotheses, final
 
-    def _final(self, utterance: list[int]) -> ToldWords:
-        return ToldWords(self.final, "")
+    def _final(self, utterance: list[int]) -> Said:
+        return Said(self.final, "")
 
-    def _heard(self, utterance: list[int]) -> ToldWords:
+    def _heard(self, utterance: list[int]) -> Said:
         chunks = min(utterance[0] // CHUNK_SAMPLES, len(self.hypotheses))
-        return self.hypotheses[chunks - 1] if chunks else ToldWords("", "")
+        return self.hypotheses[chunks - 1] if chunks else Said("", "")
 
 
 def recorded(sound: Pcm, ears: SpeechRecognizer) -> RecordedRecognizer:
@@ -103,7 +92,7 @@ def recorded(sound: Pcm, ears: SpeechRecognizer) -> RecordedRecognizer:
     state, hypotheses = ears.open(NO_STREAM), []
     for at in range(0, len(sound) - CHUNK_SAMPLES + 1, CHUNK_SAMPLES):
         (heard,) = ears.recognize_batch([state], [sound[at : at + CHUNK_SAMPLES]])
-        hypotheses.append(ToldWords(heard.committed, heard.tentative))
+        hypotheses.append(Said(heard.committed, heard.tentative))
     final = ears.finish(state)
     return RecordedRecognizer(hypotheses, final.committed + final.tentative)
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 
 from headstart.gateway.runtime import tasks
-from headstart.gateway.runtime.child_process import describe_exit, die_with_parent
+from headstart.gateway.runtime.child_process import describe_exit, die_with_parent, wait_or_kill
 
 STOP_WAIT_S = 20.0
 START_WAIT_S = 240.0
@@ -91,13 +91,7 @@ async def _lines(stream: asyncio.StreamReader, on_line: Callable[[str], None]) -
 async def _stop(process: asyncio.subprocess.Process) -> None:
     assert process.stdin is not None
     process.stdin.close()
-    if process.returncode is None:
-        try:
-            async with asyncio.timeout(STOP_WAIT_S):
-                await process.wait()
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+    await wait_or_kill(process, STOP_WAIT_S)
 
 
 def free_port() -> int:

@@ -74,6 +74,17 @@ def die_with_parent(argv: list[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *argv]
 
 
+async def wait_or_kill(process: Process, wait_s: float) -> None:
+    """Wait for a process that was told to end; kill it if it has not after `wait_s`."""
+    try:
+        async with asyncio.timeout(wait_s):
+            await process.wait()
+    except TimeoutError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
 def describe_exit(returncode: int) -> str:
     """A return code in words: "killed by SIGKILL" or "exit code 1"."""
     if returncode >= 0:

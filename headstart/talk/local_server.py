@@ -18,7 +18,7 @@ from urllib.parse import urlunsplit
 from headstart.client_key import NO_KEY
 from headstart.gateway.errors import ServerFailed, ServerRefused, ServerUnreachable, TalkError
 from headstart.gateway.runtime import tasks
-from headstart.gateway.runtime.child_process import die_with_parent
+from headstart.gateway.runtime.child_process import die_with_parent, wait_or_kill
 from headstart.talk.connection.address import split
 from headstart.talk.connection.refusals import KEY_FAULT, UNAUTHORISED, error_code, refused_key
 
@@ -131,12 +131,7 @@ async def _stop(process: asyncio.subprocess.Process) -> None:
     if process.returncode is not None:
         return
     process.terminate()
-    try:
-        async with asyncio.timeout(STOP_WAIT_S):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+    await wait_or_kill(process, STOP_WAIT_S)
 
 
 async def until_ready(
