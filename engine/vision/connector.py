@@ -59,12 +59,12 @@ class Projected:
     """Visual tokens of one frame.
 
     `embeddings`: fp32 [n, d]. `text`: the note with the best name, for logs; equal texts look the
-    same to a person. `soft`: the rows that are the name.
+    same to a person. `name_rows`: those that are the name.
     """
 
     embeddings: Tensor
     text: str
-    soft: range
+    name_rows: range
 
     @property
     def tokens(self) -> int:
@@ -98,8 +98,8 @@ class Connector:
         tail = self._rows(self._tokenize(after))
         embeddings = torch.cat([head, slot, tail])
         text = f"{before} {name}{after}" if name else before + after
-        soft = range(head.shape[0], head.shape[0] + slot.shape[0])
-        return Projected(embeddings=embeddings, text=text, soft=soft)
+        name_rows = range(head.shape[0], head.shape[0] + slot.shape[0])
+        return Projected(embeddings=embeddings, text=text, name_rows=name_rows)
 
     def _rows(self, ids: Sequence[int]) -> Tensor:
         """Embedding rows fp32 [n, d]."""

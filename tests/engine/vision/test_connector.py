@@ -58,11 +58,11 @@ def test_a_sure_name_is_its_own_embedding() -> None:
     words = Words()
     out = connector(words).project(replace(LABELS, probability=0.9))
     assert out.text == "[camera: a tiger cat; light: bright; colour: brown]\n"
-    assert torch.equal(out.embeddings[: out.soft.start], words.of("[camera: a"))
-    soft = out.embeddings[out.soft.start : out.soft.stop]
-    assert torch.equal(soft, words.of(" tiger cat"))
+    assert torch.equal(out.embeddings[: out.name_rows.start], words.of("[camera: a"))
+    name = out.embeddings[out.name_rows.start : out.name_rows.stop]
+    assert torch.equal(name, words.of(" tiger cat"))
     assert torch.equal(
-        out.embeddings[out.soft.stop :], words.of("; light: bright; colour: brown]\n")
+        out.embeddings[out.name_rows.stop :], words.of("; light: bright; colour: brown]\n")
     )
     assert out.tokens == len(out.embeddings) == 10
 
@@ -74,7 +74,9 @@ def test_a_name_is_never_blended_with_its_rivals(probability: float) -> None:
     words = Words()
     rivals = (("Egyptian cat", probability * 0.9), ("lynx", probability * 0.8))
     out = connector(words).project(replace(LABELS, probability=probability, alternatives=rivals))
-    assert torch.equal(out.embeddings[out.soft.start : out.soft.stop], words.of(" tiger cat"))
+    assert torch.equal(
+        out.embeddings[out.name_rows.start : out.name_rows.stop], words.of(" tiger cat")
+    )
 
 
 def test_the_last_digits_of_probabilities_change_nothing() -> None:
@@ -103,8 +105,8 @@ def test_long_names_keep_their_end() -> None:
     out = connector(words, ConnectorSettings(slot_tokens=1)).project(
         replace(LABELS, probability=0.9)
     )
-    assert len(out.soft) == 1
-    assert torch.equal(out.embeddings[out.soft.start : out.soft.stop], words.of(" cat"))
+    assert len(out.name_rows) == 1
+    assert torch.equal(out.embeddings[out.name_rows.start : out.name_rows.stop], words.of(" cat"))
 
 
 @pytest.mark.parametrize(
@@ -156,14 +158,14 @@ def test_the_note_says_how_sure_it_is(change: dict[str, object], note: str) -> N
     labels = replace(LABELS, **change)  # type: ignore[arg-type]
     out = connector(Words()).project(labels)
     assert out.text == note + "\n"
-    assert bool(out.soft) == ("cat" in note or "dog" in note)
+    assert bool(out.name_rows) == ("cat" in note or "dog" in note)
 
 
 def test_no_camera_is_said_too() -> None:
     """Without a frame there is a note as well: a small model would make something up."""
     out = connector(Words()).project(None)
     assert out.text == "[camera: off, I can't see anything]\n"
-    assert len(out.soft) == 0
+    assert len(out.name_rows) == 0
 
 
 @pytest.mark.parametrize(
