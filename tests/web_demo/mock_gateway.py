@@ -11,15 +11,12 @@ import asyncio
 import base64
 import contextlib
 import json
-import socket
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -32,9 +29,9 @@ from headstart.gateway.protocol.events import Events, PartRef
 from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.server.app import PROJECT_WEB_DIR
 from headstart.gateway.telemetry.latency import Anchor, TurnBudget
+from tests.web_demo.threaded_server import START_WITHIN_S, ThreadedServer
 
 RATE_HZ = 24_000
-START_WITHIN_S = 60.0
 
 Json = dict[str, Any]
 
@@ -110,7 +107,7 @@ class Received:
         return [message for message in self.messages if message["type"] == type_]
 
 
-class MockGateway:
+class MockGateway(ThreadedServer):
     """One server on a free port. What it does may be changed at any time between events."""
 
     script: Script
@@ -129,13 +126,7 @@ class MockGateway:
             ]
         )
         self._newest: tuple[asyncio.AbstractEventLoop, WebSocket] | None = None
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True
-        )
+        super().__init__(app)
 
     def reset(self) -> None:
         """As new; connections that are open stay so."""
@@ -148,19 +139,6 @@ class MockGateway:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
-
-    def start(self) -> None:
-        self._thread.start()
-        deadline = time.monotonic() + START_WITHIN_S
-        while not self._server.started:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the mock gateway did not start within {START_WITHIN_S} s")
-            time.sleep(0.01)
-
-    def stop(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(START_WITHIN_S)
-        self._listener.close()
 
     def tell(self, *events: Json) -> None:
         """Sends events to the newest connection, from any thread."""
@@ -194,7 +172,6 @@ class _Conversation:
         self.samples = 0
         self.turns = 0
         self.by_hand = False  # the page ends the turns
-        self.uncommitted = 0  # samples
         self.frames = 0
         self.steps = self._spoken_turn()
         self.next_step: tuple[float, list[Json]] | None = next(self.steps)
@@ -218,7 +195,6 @@ class _Conversation:
                     self.by_hand = heard["turn_detection"] is None
                 await self.send(self.events.session_updated(message["session"]))
             case "input_audio_buffer.clear":
-                self.uncommitted = 0
                 await self.send(self.events.cleared())
             case "input_audio_buffer.commit":
                 await self._on_commit()
@@ -242,7 +218,6 @@ class _Conversation:
         received.audio += pcm
         received.packets.append(len(pcm) // 2)
         received.arrived_s.append(time.monotonic())
-        self.uncommitted += len(pcm) // 2
         if self.by_hand:
             return
         self.samples += len(pcm) // 2
@@ -255,7 +230,6 @@ class _Conversation:
     async def _on_commit(self) -> None:
         """What was held to talk: understood as the script's last words."""
         item_id, said = self.ids.item(), self.mock.script.hearings[-1][1]
-        self.uncommitted = 0
         content = [{"type": "input_audio", "transcript": None}]
         item = {"id": item_id, "type": "message", "role": "user", "content": content}
         await self.send(

@@ -6,13 +6,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
-import threading
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -25,12 +21,13 @@ from headstart.gateway.auth.access import key_of
 from headstart.gateway.auth.middleware import HEADERS, policy_for
 from headstart.gateway.server.app import PROJECT_WEB_DIR
 from tests.web_demo.dashboard.feed_fixtures import Json, Server
+from tests.web_demo.threaded_server import ThreadedServer
 
-START_WITHIN_S = 60.0
-POLL_S = 0.02
+SCREENS = ("sessions", "percentiles", "turn", "keeping-up", "engine", "kv", "rtc", "errors")
+"""Of what is live; `compare` is of recordings."""
 
 
-class FakeFeed:
+class FakeFeed(ThreadedServer):
     """One server on a free port. `say` sends to everybody who watches."""
 
     server: Server
@@ -51,13 +48,7 @@ class FakeFeed:
                 Mount("/", StaticFiles(directory=PROJECT_WEB_DIR, html=True)),
             ]
         )
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        config = uvicorn.Config(self._guard(app), log_level="error", timeout_graceful_shutdown=1)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True
-        )
+        super().__init__(self._guard(app))
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def reset(self) -> None:
@@ -76,19 +67,9 @@ class FakeFeed:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/dashboard/"
 
-    def start(self) -> None:
-        self._thread.start()
-        deadline = time.monotonic() + START_WITHIN_S
-        while not self._server.started:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"the fake feed did not start within {START_WITHIN_S} s")
-            time.sleep(POLL_S)
-
     def stop(self) -> None:
         self.cut()
-        self._server.should_exit = True
-        self._thread.join(START_WITHIN_S)
-        self._listener.close()
+        super().stop()
 
     # --- what tests do ---------------------------------------------------------------------------
 

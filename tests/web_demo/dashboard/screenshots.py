@@ -11,11 +11,10 @@ from pathlib import Path
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.web_demo import chromium
-from tests.web_demo.dashboard.fake_feed import FakeFeed
+from tests.web_demo.dashboard.fake_feed import SCREENS, FakeFeed
 from tests.web_demo.dashboard.feed_fixtures import Server, conversation, gzipped
 from tests.web_demo.screenshots import SCHEMES, SIZES
 
-SCREENS = ("sessions", "percentiles", "turn", "keeping-up", "engine", "kv", "rtc", "errors")
 SECONDS = 290
 TURNS_PER_MIN = 90
 SETTLE_MS = 2_500

@@ -9,21 +9,9 @@ import pytest
 
 from tests.web_demo.conftest import OpenPage
 from tests.web_demo.dashboard.conftest import DashboardOpener
-from tests.web_demo.dashboard.fake_feed import FakeFeed
+from tests.web_demo.dashboard.fake_feed import SCREENS, FakeFeed
 from tests.web_demo.dashboard.feed_fixtures import Server, conversation, jsonl
 from tests.web_demo.page_bench import findings
-
-SCREENS = (
-    "sessions",
-    "percentiles",
-    "turn",
-    "keeping-up",
-    "engine",
-    "kv",
-    "rtc",
-    "errors",
-    "compare",
-)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -44,7 +32,7 @@ def test_axe_finds_nothing(
         feed.server.slow = 4.0 if second > 60 else 1.0  # tiles of all colours
         feed.run(1, 120)
     page.wait_for_selector(f"body[data-newest='{feed.server.seq}']")
-    for screen in SCREENS:
+    for screen in (*SCREENS, "compare"):
         page.goto(f"{feed.url}#screen={screen}")
         page.wait_for_selector(f"#{screen}")
         if screen == "sessions":

@@ -11,10 +11,8 @@ import pytest
 
 from tests.web_demo.conftest import OpenPage
 from tests.web_demo.dashboard.conftest import DashboardOpener
-from tests.web_demo.dashboard.fake_feed import FakeFeed
+from tests.web_demo.dashboard.fake_feed import SCREENS, FakeFeed
 from tests.web_demo.dashboard.feed_fixtures import STARTED_AT, Server
-
-STORE = "import('/dashboard/data/store.js')"
 
 
 def drawn(opened: OpenPage, feed: FakeFeed) -> None:
@@ -207,16 +205,7 @@ def test_nonsense_hurts_nothing(feed: FakeFeed, open_dashboard: DashboardOpener)
     feed.server.seq = 11
     feed.say(*NONSENSE)
     opened.page.get_by_text(re.compile(r"\d+ messages not understood")).wait_for()
-    for screen in (
-        "percentiles",
-        "turn",
-        "keeping-up",
-        "engine",
-        "kv",
-        "rtc",
-        "errors",
-        "sessions",
-    ):
+    for screen in (*SCREENS[1:], SCREENS[0]):  # the page begins with the first
         opened.page.goto(f"{feed.url}#screen={screen}")
         opened.page.wait_for_selector(f"#{screen}")
         opened.page.wait_for_timeout(80)

@@ -10,10 +10,9 @@ from playwright.sync_api import Browser, Page
 
 from tests.web_demo.conftest import OpenPage, PageOpener, chromium_alone
 from tests.web_demo.dashboard.conftest import DashboardOpener
-from tests.web_demo.dashboard.fake_feed import FakeFeed
+from tests.web_demo.dashboard.fake_feed import SCREENS, FakeFeed
 from tests.web_demo.dashboard.feed_fixtures import Server
 
-SCREENS = ("sessions", "percentiles", "turn", "keeping-up", "engine", "kv", "rtc", "errors")
 MARKUP = "<img src=x onerror=\"document.title='run'\"><b>bold</b>"
 
 
