@@ -44,16 +44,6 @@ def write_audio(
     return path
 
 
-def write_silence(path: Path, rate_hz: int, duration_s: float) -> Path:
-    """A WAV of zeros, of no samples at all if `duration_s` is 0."""
-    with wave.open(str(path), "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(rate_hz)
-        file.writeframes(bytes(2 * round(duration_s * rate_hz)))
-    return path
-
-
 def _write_video(container: av.container.OutputContainer, duration_s: float) -> None:
     video = container.add_stream("mpeg4", rate=10)
     assert isinstance(video, av.VideoStream)

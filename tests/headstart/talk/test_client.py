@@ -1,7 +1,7 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from headstart.talk.connection.session import another_model
 from headstart.talk.dialog import Dialog
 from headstart.talk.local_server import status_url
 from tests.headstart.talk.media_files import write_quiet
+from tests.headstart.talk.scripted_server import serving
 
 FAST = TalkOptions(fast=True)
 
@@ -150,21 +151,6 @@ def _url(server: Any) -> str:
 SESSION = {"type": "realtime", "model": "m", "audio": {"input": {"turn_detection": None}}}
 
 
-@asynccontextmanager
-async def scripted(
-    answer: Callable[[ServerConnection, dict[str, Any]], Awaitable[None]],
-) -> AsyncIterator[str]:
-    """A server that says `session.created`, then what `answer` says to each message."""
-
-    async def converse(connection: ServerConnection) -> None:
-        await connection.send(json.dumps({"type": "session.created", "session": SESSION}))
-        async for message in connection:
-            await answer(connection, json.loads(message))
-
-    async with serve(converse, "127.0.0.1", 0) as server:
-        yield _url(server)
-
-
 async def test_a_plain_openai_server_with_push_to_talk(spoken: Path) -> None:
     """A server that refuses our key is asked again without it; with turn detection off the client
     commits and asks for the answer itself; pictures go as items."""
@@ -193,7 +179,7 @@ async def test_a_plain_openai_server_with_push_to_talk(spoken: Path) -> None:
         for event in events:
             await connection.send(json.dumps(event))
 
-    async with scripted(answer) as url:
+    async with serving(answer, session=SESSION) as url:
         dialog = await talk([spoken.with_name("demo.mp4")], url, FAST)
     result = dialog.to_wire()
     assert (result["transcript"], result["answer"]) == ("what is it", "A cat.")
@@ -211,7 +197,7 @@ async def test_server_that_goes_away(spoken: Path) -> None:
         else:
             await connection.close(1012, "restarting")
 
-    async with scripted(answer) as url:
+    async with serving(answer, session=SESSION) as url:
         with pytest.raises(ServerFailed, match="1012"):
             await talk([spoken], url, FAST)
 
@@ -288,7 +274,7 @@ async def test_what_is_owed_is_said_with_what_came_last(
     async def nothing(connection: ServerConnection, message: dict[str, Any]) -> None:
         pass
 
-    async with scripted(nothing) as url:
+    async with serving(nothing, session=SESSION) as url:
         owed = r"still owed: session\.updated; the last that came: session\.created"
         with pytest.raises(ServerFailed, match=owed):
             await talk([spoken], url, FAST)
@@ -305,6 +291,6 @@ async def test_an_event_that_is_none(event: str, spoken: Path) -> None:
     async def answer(connection: ServerConnection, message: dict[str, Any]) -> None:
         await connection.send(event)
 
-    async with scripted(answer) as url:
+    async with serving(answer, session=SESSION) as url:
         with pytest.raises(ServerFailed, match="broke the protocol"):
             await talk([spoken], url, FAST)

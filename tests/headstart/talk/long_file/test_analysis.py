@@ -15,7 +15,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 
 from headstart.gateway.errors import ServerUnreachable
 from headstart.talk.long_file import file_info
@@ -25,7 +25,6 @@ from headstart.talk.long_file.file_info import NothingToSee
 from headstart.talk.long_file.notes import Note
 from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report, Stop
 from tests.headstart.talk.conftest import CLIPS
-from tests.headstart.talk.long_file.scripted_server import SESSION, scripted, tell
 from tests.headstart.talk.long_file.video_files import (
     BLUE,
     GREEN,
@@ -35,9 +34,11 @@ from tests.headstart.talk.long_file.video_files import (
     write_video,
 )
 from tests.headstart.talk.media_files import tone
+from tests.headstart.talk.scripted_server import SESSION, answer, serving, tell
 
 ANSWER = "This is an answer that comes word by word."
 QUESTIONS = ("What is said?", "What is shown?")
+USAGE = {"input_token_details": {"image_tokens": 900}}
 
 
 class Watching(AnalysisObserver):
@@ -267,22 +268,11 @@ async def test_a_server_that_transcribes_nothing_gets_the_sound(film: Path) -> N
             else:
                 await say("error", error={"message": "unknown", "code": "unknown_parameter"})
         elif event["type"] == "response.create":
-            asked = event["response"]
-            assert asked["conversation"] == "none"
-            inputs.append(asked["input"][0]["content"])
-            whole = {
-                "id": f"r{len(inputs)}",
-                "status": "completed",
-                "metadata": asked["metadata"],
-                "usage": {"input_token_details": {"image_tokens": 900}},
-            }
-            await say("response.created", response=whole)
-            await say("response.output_text.delta", response_id=whole["id"], delta="Yes.")
-            await say("response.done", response=whole)
+            assert event["response"]["conversation"] == "none"
+            inputs.append(event["response"]["input"][0]["content"])
+            await answer(connection, event, id=f"r{len(inputs)}", usage=USAGE)
 
-    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
-        port = next(iter(server.sockets)).getsockname()[1]
-        url = f"http://127.0.0.1:{port}"
+    async with serving(handle) as url:
         report = await analyse(film, url, AnalysisOptions(("What?",)), AnalysisObserver())
     _, part, question = inputs
     kinds = [content["type"] for content in part]
@@ -299,27 +289,15 @@ async def test_the_last_two_summaries_are_read_with_a_part(film: Path) -> None:
     texts: list[str] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
-        say = partial(tell, connection)
-
         if event["type"] == "session.update":
-            await say("session.updated", session=SESSION)
+            await tell(connection, "session.updated", session=SESSION)
         elif event["type"] == "response.create":
-            asked = event["response"]
-            content = asked["input"][0]["content"]
+            content = event["response"]["input"][0]["content"]
             texts.append("".join(part.get("text", "") for part in content))
-            whole = {
-                "id": f"r{len(texts)}",
-                "status": "completed",
-                "metadata": asked["metadata"],
-                "usage": {"input_token_details": {"image_tokens": 900}},
-            }
-            await say("response.created", response=whole)
             said = f"Summary {len(texts) - 1}."
-            await say("response.output_text.delta", response_id=whole["id"], delta=said)
-            await say("response.done", response=whole)
+            await answer(connection, event, said, id=f"r{len(texts)}", usage=USAGE)
 
-    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
-        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+    async with serving(handle) as url:
         options = AnalysisOptions(("What?",), part_s=5, hear=False)
         report = await analyse(film, url, options, AnalysisObserver())
     assert [note.seen for note in report.notes] == [f"Summary {n}." for n in (1, 2, 3, 4)]
@@ -367,8 +345,7 @@ async def test_pictures_are_as_large_as_a_part_has_room_for(
 
     frames = changing(12, RED, GREEN, BLUE, width=640, height=360)
     path = write_video(film.with_name("large.mp4"), frames)
-    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
-        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+    async with serving(handle) as url:
         options = AnalysisOptions(("What?",), part_s=5, hear=False)
         report = await analyse(path, url, options, AnalysisObserver())
     first, *parts, _question = shown
@@ -404,16 +381,8 @@ async def test_an_interrupt_ends_the_part_at_hand(film: Path) -> None:
             await say("response.output_text.delta", response_id="r", delta="Yes.")
             await say("response.done", response=whole)
 
-    async def connected(connection: ServerConnection) -> None:
-        there.add(connection)
-        try:
-            await scripted(connection, handle)
-        finally:
-            there.remove(connection)
-
     watching = Watching()
-    async with serve(connected, "127.0.0.1", 0, max_size=None) as server:
-        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+    async with serving(handle, connections=there) as url:
         report = await analyse(film, url, AnalysisOptions(("What?",), part_s=5), watching, stop)
     assert report.stopped
     assert [note.part.index for note in report.notes] == [0]
@@ -463,13 +432,9 @@ async def test_what_cannot_be_written_down(film: Path, refused: str) -> None:
                 )
             await say("session.updated", session=SESSION)
         elif event["type"] == "response.create":
-            whole = {"id": "r", "status": "completed", "metadata": event["response"]["metadata"]}
-            await say("response.created", response=whole)
-            await say("response.output_text.delta", response_id="r", delta="Yes.")
-            await say("response.done", response=whole)
+            await answer(connection, event)
 
-    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
-        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+    async with serving(handle) as url:
         report = await analyse(film, url, AnalysisOptions(("What?",)), AnalysisObserver())
     assert report.error is None
     assert [(note.seen, note.heard) for note in report.notes] == [("Yes.", [])]
@@ -505,13 +470,9 @@ async def test_times_are_right_behind_sound_that_was_refused(film: Path) -> None
                 )
             await say("session.updated", session=SESSION)
         elif event["type"] == "response.create":
-            whole = {"id": "r", "status": "completed", "metadata": event["response"]["metadata"]}
-            await say("response.created", response=whole)
-            await say("response.output_text.delta", response_id="r", delta="Yes.")
-            await say("response.done", response=whole)
+            await answer(connection, event)
 
-    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
-        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+    async with serving(handle) as url:
         options = AnalysisOptions(("What?",), part_s=6)
         report = await analyse(film, url, options, AnalysisObserver())
     first, second, *_ = report.notes

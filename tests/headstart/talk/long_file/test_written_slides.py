@@ -1,14 +1,13 @@
 """What a server reads in the pictures of a recording, through a scripted server."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from websockets.asyncio.server import ServerConnection, serve
+from websockets.asyncio.server import ServerConnection
 
 from headstart.talk.long_file.analysis import analyse
 from headstart.talk.long_file.report import AnalysisObserver, AnalysisOptions, Report
-from tests.headstart.talk.long_file.scripted_server import SESSION, scripted, tell
+from tests.headstart.talk.scripted_server import SESSION, answer, serving, tell
 
 
 async def reading_server(
@@ -18,29 +17,18 @@ async def reading_server(
     inputs: list[list[dict[str, Any]]] = []
 
     async def handle(connection: ServerConnection, event: dict[str, Any]) -> None:
-        say = partial(tell, connection)
-
         if event["type"] == "session.update":
             assert "pictures" in event["session"]["gateway"]["events"]
-            await say("session.updated", session=SESSION)
+            await tell(connection, "session.updated", session=SESSION)
         elif event["type"] == "response.create":
             content = event["response"]["input"][0]["content"]
             inputs.append(content)
-            whole = {
-                "id": f"r{len(inputs)}",
-                "status": "completed",
-                "metadata": event["response"]["metadata"],
-            }
-            await say("response.created", response=whole)
-            await say("response.output_text.delta", response_id=whole["id"], delta="A slide.")
             shown = [part for part in content if part["type"] == "input_image"]
-            if shown:
-                read = [{"lines": lines} for _ in shown]
-                await say("gateway.pictures.read", response_id=whole["id"], pictures=read)
-            await say("response.done", response=whole)
+            read = {"kind": "gateway.pictures.read", "pictures": [{"lines": lines} for _ in shown]}
+            told = [read] if shown else []
+            await answer(connection, event, "A slide.", *told, id=f"r{len(inputs)}")
 
-    async with serve(lambda c: scripted(c, handle), "127.0.0.1", 0, max_size=None) as server:
-        url = f"http://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+    async with serving(handle) as url:
         options = AnalysisOptions((question,), hear=False)
         report = await analyse(film, url, options, AnalysisObserver())
     return report, inputs
