@@ -28,7 +28,6 @@ TINY_URL = os.environ.get("HEADSTART_TINY_URL", "")
 
 # What the fake engine says (tests/clients/servers.py).
 ANSWER_BEGINS = "The first thing to say"
-ANSWER_ENDS = "and that is that."
 HEARD = "the quick brown fox"
 
 Step = Callable[[], Coroutine[Any, Any, str]]

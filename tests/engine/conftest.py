@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +9,7 @@ import pytest
 
 from headstart.kernels import native
 from tests.engine.backends.llm_server.bench import ServerBench
+from tests.own_kernels import not_in_plain_torch
 
 LOCAL, LLM_SERVER = "our decoder", "an LLM server"
 
@@ -50,10 +50,5 @@ def threads_as_before() -> Iterator[None]:
 def our_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What is said of bits is said of our kernels: such a test runs on them also where
     HEADSTART_KERNELS asks for plain torch, whose products round by the batch's shape."""
-    if os.environ.get("HEADSTART_KERNELS") != "reference":
+    with not_in_plain_torch(monkeypatch):
         yield
-        return
-    monkeypatch.delenv("HEADSTART_KERNELS")
-    native.default_backend.cache_clear()
-    yield
-    native.default_backend.cache_clear()

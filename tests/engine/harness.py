@@ -17,7 +17,6 @@ from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.scheduler import Request, Scheduler
 from tests.engine.tiny_gguf import TinyConfig, write_tiny_gguf
 
-KIB = 1024
 EITHER = ("native", "device")  # the CPU's kernels, and the decoder for GPUs on CPU tensors
 _numbers = itertools.count()
 

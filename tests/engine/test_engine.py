@@ -5,30 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headstart.engine import api
+from tests.engine.commands import GREEDY, QUESTION, end, hush, respond, user_item
 from tests.engine.fakes import WORD_SAMPLES, Bench, RespellingRecognizer, echo
 
 EITHER_BACKEND = True
-
-GREEDY = api.Sampling(repetition_penalty=1.0)
-QUESTION = "what is the capital of france"
-
-
-def respond(
-    generation: int = 1, session: str = "s", sampling: api.Sampling = GREEDY
-) -> api.Respond:
-    return api.Respond(session, generation, f"a{generation}", sampling)
-
-
-def end(turn: int = 1, revision: int = 0, session: str = "s") -> api.EndSpeech:
-    return api.EndSpeech(session, api.TurnRef(turn, revision), 0)
-
-
-def hush(turn: int = 1, revision: int = 0, session: str = "s") -> api.Hush:
-    return api.Hush(session, api.TurnRef(turn, revision), 0, speculate=GREEDY)
-
-
-def user_item(item_id: str, text: str) -> api.Item:
-    return api.Item(item_id, api.Role.USER, (api.Text(text),))
 
 
 def test_words_are_in_the_cache_while_they_are_spoken() -> None:

@@ -17,8 +17,8 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import NS_PER_S, AdmissionRules
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Work
+from tests.engine.commands import GREEDY, user_item
 from tests.engine.fakes import WORD_SAMPLES, Bench, FakeRunner
-from tests.engine.test_engine import GREEDY, user_item
 
 SIZE = 16
 BLOCKS = 20

@@ -9,32 +9,13 @@ from msgspec.structs import replace
 
 from headstart.engine import api
 from headstart.engine.session.recognition import PassSharing
+from tests.engine.commands import QUESTION, end, hush, respond
 from tests.engine.fakes import HEARD_TOGETHER, Bench, echo
 
 EITHER_BACKEND = True
 
-GREEDY = api.Sampling(repetition_penalty=1.0)
-QUESTION = "what is the capital of france"
 SECOND_NS = 1_000_000_000
 ON_CPU = PassSharing(4, one_in=4)
-
-
-def respond(
-    generation: int = 1, session: str = "s", sampling: api.Sampling = GREEDY
-) -> api.Respond:
-    return api.Respond(session, generation, f"a{generation}", sampling)
-
-
-def end(turn: int = 1, revision: int = 0, session: str = "s") -> api.EndSpeech:
-    return api.EndSpeech(session, api.TurnRef(turn, revision), 0)
-
-
-def hush(turn: int = 1, revision: int = 0, session: str = "s") -> api.Hush:
-    return api.Hush(session, api.TurnRef(turn, revision), 0, speculate=GREEDY)
-
-
-def user_item(item_id: str, text: str) -> api.Item:
-    return api.Item(item_id, api.Role.USER, (api.Text(text),))
 
 
 def chunks_of(bench: Bench, name: str, at_ns: list[int]) -> None:

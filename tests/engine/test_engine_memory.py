@@ -10,8 +10,8 @@ import pytest
 from headstart.engine import api
 from headstart.engine.chat.accounting import Modality
 from headstart.engine.chat.context_window import ANSWER_RESERVE_TOKENS
+from tests.engine.commands import end, hush, respond, user_item
 from tests.engine.fakes import Bench
-from tests.engine.test_engine import end, hush, respond, user_item
 
 EITHER_BACKEND = True
 LONG = api.Sampling(repetition_penalty=1.0, max_tokens=4_000)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headstart.engine import api
+from tests.engine.commands import end, hush, respond
 from tests.engine.fakes import Bench
-from tests.engine.test_engine import end, hush, respond
 
 EITHER_BACKEND = True
 

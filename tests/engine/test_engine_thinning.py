@@ -11,8 +11,8 @@ import pytest
 from headstart.engine import api
 from headstart.engine.interfaces import Thinning
 from headstart.engine.kvcache.token_stream import Stream
+from tests.engine.commands import respond, user_item
 from tests.engine.fakes import Bench
-from tests.engine.test_engine import respond, user_item
 
 LONG = "this is a long sentence about number"
 

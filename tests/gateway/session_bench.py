@@ -40,6 +40,12 @@ MODEL = api.ModelInfo("tiny", 8192, 100, 1 << 20, 1 << 20, 1.0)
 Json = dict[str, Any]
 
 
+def user_text(text: str, **fields: Any) -> dict[str, Any]:
+    """A typed message, as a client sends it; `fields` such as `id`."""
+    content = [{"type": "input_text", "text": text}]
+    return {"type": "message", "role": "user", "content": content, **fields}
+
+
 def clip_pcm(name: str) -> bytes:
     """A bundled clip's s16 mono 24 kHz samples."""
     with wave.open(str(CLIPS / name)) as file:

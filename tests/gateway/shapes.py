@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import dataclass
 
 HOST = b"Host: localhost\r\n"
@@ -86,3 +88,12 @@ SHAPES = {
     "a wrong key": Shape(_upgrade(GET, b"Authorization: Bearer nobody's\r\n")),
 }
 """For a server that wants keys: none of these may open a session there."""
+
+
+async def drip(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """A byte every 20 ms, as long as that goes."""
+    with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's word for it
+        for at in range(len(data)):
+            writer.write(data[at : at + 1])
+            await writer.drain()
+            await asyncio.sleep(0.02)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headstart.gateway.runtime.log_lines import LINE, SafeFormatter
 from headstart.gateway.transport.uvicorn_hooks import ClientDisconnected
-from tests.gateway.server.test_main import server
+from tests.gateway.server.running import server
 from tests.gateway.shapes import GET, HANDSHAKE, HOST
 from tests.gateway.shell_fakes import RunningGateway, running_gateway
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
 
-from headstart.kernels import native
+from tests.own_kernels import not_in_plain_torch
 
 
 @pytest.fixture(autouse=True)
 def our_kernels(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Where HEADSTART_KERNELS asks for plain torch, whose bits follow the batch's shape, these run
     without it."""
-    if os.environ.get("HEADSTART_KERNELS") != "reference":
+    with not_in_plain_torch(monkeypatch):
         yield
-        return
-    monkeypatch.delenv("HEADSTART_KERNELS")
-    native.default_backend.cache_clear()
-    yield
-    native.default_backend.cache_clear()

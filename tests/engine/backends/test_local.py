@@ -13,8 +13,8 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.recognition import PassSharing
 from headstart.engine.session.session import NewStream
+from tests.engine.commands import GREEDY, respond, user_item
 from tests.engine.fakes import USER_END, VOCAB, Bench
-from tests.engine.test_engine import GREEDY, respond, user_item
 
 
 @pytest.fixture

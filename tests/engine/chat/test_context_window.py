@@ -24,7 +24,6 @@ from tests.engine.fakes import ASSISTANT, SYSTEM, USER, FakeChat
 
 SINK = tuple(FakeChat().system("Be brief."))
 SEPARATOR = Separator((10,))
-ROOMY = ContextWindow(10_000, 10_000, 10_000, 10_000, 0.75)
 
 segments = st.tuples(
     st.sampled_from([Modality.AUDIO, Modality.IMAGE, Modality.TEXT]), st.integers(1, 9)

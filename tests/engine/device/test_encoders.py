@@ -34,26 +34,13 @@ from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.placed import Placed, placed
 from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 from headstart.engine.models.source import loading_of
-from tests.engine.models import playing, twins
-from tests.engine.models.omni_twin import tiny_twin, write_directory
-from tests.engine.models.test_composite import projector_weights, write_composite
+from tests.engine.device.conftest import SEEING
+from tests.engine.models import playing
 
 GPU = torch.device("cuda:0")
 BF16 = 0.05
 """Share of the embeddings that rounding may change."""
-SEEING = ("omni", "qwen2_vl", "qwen2_5_vl", "llava_onevision", "pixtral")
 PIXELS = np.random.default_rng(0).integers(0, 256, (90, 150, 3), dtype=np.uint8)
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A tiny model of each family."""
-    made = {name: tmp_path_factory.mktemp(name) for name in (*SEEING, "composite")}
-    write_directory(tiny_twin(), made["omni"])
-    for name in SEEING[1:]:
-        twins.save(getattr(twins, name)(), made[name])
-    write_composite(made["composite"], twins.whisper(), twins.qwen2_vl(), projector_weights())
-    return made
 
 
 @pytest.fixture

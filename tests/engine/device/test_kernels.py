@@ -7,9 +7,6 @@ whose mixing with tensors of the CPU is an error, as on a GPU; kernels are plann
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -30,27 +27,17 @@ from headstart.engine.device.step import HostStep, step_in
 from headstart.engine.device.storage import DeviceKvCache
 from headstart.engine.device.weights import GgufSource, load
 from headstart.kernels.gpu.launch import Launch
-from headstart.kernels.native import ROOT
 from tests.engine.device.fake_gpu import GPU, Waits
 from tests.engine.device.interpret import BOUNDS
 from tests.engine.device.test_step import batch
 from tests.engine.tiny_gguf import QWEN2, write_tiny_gguf
+from tests.kernels.gpu.interpreter import assert_passed
 
 
 @pytest.mark.parametrize("kind", BOUNDS)
 def test_in_the_interpreter(kind: str) -> None:
     """Chunks and decode rows, filled-up steps, and codes: as in plain torch."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.engine.device.interpret", kind],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT.parent,
-        timeout=170,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    assert f"passed {kind}" in done.stdout
+    assert_passed("tests.engine.device.interpret", kind)
 
 
 class Launched:

@@ -38,12 +38,9 @@ from headstart.engine.models.perception.clips import encode_picture
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy, VideoFrame
 from headstart.engine.models.placed import Placed
 from headstart.engine.models.qwen2_5_omni import Qwen25Omni
+from tests.engine.device.conftest import SEEING
 from tests.engine.device.fake_gpu import GPU
-from tests.engine.models import playing, twins
-from tests.engine.models.omni_twin import tiny_twin, write_directory
-from tests.engine.models.test_composite import projector_weights, write_composite
-
-SEEING = ("omni", "qwen2_vl", "qwen2_5_vl", "llava_onevision", "pixtral")
+from tests.engine.models import playing
 
 
 class Recorder(PlainRecorder):
@@ -60,17 +57,6 @@ class Recorder(PlainRecorder):
             return out.copy_(compute(given))
 
         return replay
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A tiny model of each family."""
-    made = {name: tmp_path_factory.mktemp(name) for name in (*SEEING, "composite")}
-    write_directory(tiny_twin(), made["omni"])
-    for name in SEEING[1:]:
-        twins.save(getattr(twins, name)(), made[name])
-    write_composite(made["composite"], twins.whisper(), twins.qwen2_vl(), projector_weights())
-    return made
 
 
 def picture(number: int) -> VideoFrame:

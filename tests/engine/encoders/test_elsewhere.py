@@ -39,8 +39,8 @@ from headstart.engine.scheduling.encode_queue import EncodeQueue
 from headstart.engine.vision.encoder_cache import EncoderCache
 from tests.engine.encoders.rig import PATIENCE_S
 from tests.engine.models import twins
+from tests.engine.models.composite_twin import projector_weights, write_composite
 from tests.engine.models.served import write_served
-from tests.engine.models.test_composite import projector_weights, write_composite
 
 FAMILIES = ("pixtral", "qwen2_vl", "qwen2_5_vl", "llava_onevision", "omni", "composite")
 

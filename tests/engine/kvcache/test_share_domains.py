@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headstart.engine import api
+from tests.engine.commands import GREEDY, user_item
 from tests.engine.fakes import Bench, echo
-from tests.engine.test_engine import GREEDY, user_item
 
 PROMPT = "the same long prompt, word for word, that somebody else has sent before"
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -21,22 +19,11 @@ from headstart.engine.models.composite import Composite, projector_name, whisper
 from headstart.engine.models.families import Loading, load
 from headstart.engine.models.perception.interface import TailPolicy
 from tests.engine.models import twins
+from tests.engine.models.composite_twin import HIDDEN, projector_weights, write_composite
 from tests.engine.models.omni_twin import offline_mel
-from tests.engine.models.perception.test_block_whisper import BLOCK, STACK, offline
+from tests.engine.models.perception.test_block_whisper import offline
 from tests.engine.models.playing import Sounded, camera, play, speech
 from tests.engine.models.rig import Rig
-
-HIDDEN, INNER, STACKED = 64, 48, STACK * 32
-
-
-def projector_weights() -> dict[str, Tensor]:
-    torch.manual_seed(2)
-    return {
-        "projector.ln_pre.weight": torch.rand(STACKED).double(),
-        "projector.linear_1.weight": torch.randn(INNER, STACKED).double() / 5,
-        "projector.ln_mid.weight": torch.rand(INNER // 2).double(),
-        "projector.linear_2.weight": torch.randn(HIDDEN, INNER // 2).double() / 5,
-    }
 
 
 def project(x: Tensor) -> Tensor:
@@ -57,22 +44,6 @@ class Parts(NamedTuple):
     base: Any
     model: Composite
     rig: Rig
-
-
-def write_composite(folder: Path, whisper: Any, base: Any, projector: dict[str, Tensor]) -> None:
-    """The directory of a composite: its parts, how they are put together, and the projector."""
-    twins.save(whisper, folder / "whisper")
-    twins.save(base, folder / "base")
-    config = {
-        "model_type": "headstart_composite",
-        "audio_model": "whisper",
-        "model": "base",
-        "stack_factor": STACK,
-        "audio_latency_block_size": BLOCK,
-        "projector_hidden_size": INNER,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    save_file(projector, folder / "model.safetensors")
 
 
 @pytest.fixture(scope="module", params=["qwen2", "qwen2_vl"])

@@ -6,8 +6,8 @@ import pytest
 
 from headstart.engine import api
 from headstart.engine.scheduling.admission import NS_PER_S, AdmissionRules
+from tests.engine.commands import respond, user_item
 from tests.engine.fakes import Bench, echo
-from tests.engine.test_engine import respond, user_item
 
 RULES = AdmissionRules(idle_after_s=5.0, turn_tokens=64)
 LONG = 243 * "x"  # makes a session of 16 blocks with all around it; none of them is shared

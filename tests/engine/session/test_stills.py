@@ -12,8 +12,8 @@ from headstart.engine.chat.render import Modality
 from headstart.engine.errors import PictureNotEncoded
 from headstart.engine.interfaces import Detail, StillPart, View
 from headstart.engine.kvcache.token_stream import Stream
+from tests.engine.commands import end, respond, user_item
 from tests.engine.fakes import Bench
-from tests.engine.test_engine import end, respond, user_item
 
 QUESTION = "what is the capital of france"
 

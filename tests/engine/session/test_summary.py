@@ -6,8 +6,8 @@ import pytest
 
 from headstart.engine import api
 from headstart.engine.session.summary import OPENING, REQUEST
+from tests.engine.commands import end, respond, user_item
 from tests.engine.fakes import Bench
-from tests.engine.test_engine import end, respond, user_item
 
 EITHER_BACKEND = True
 

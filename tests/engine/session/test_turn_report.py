@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from headstart.engine import api
+from tests.engine.commands import respond
 from tests.engine.fakes import Bench
-from tests.engine.test_engine import respond
 
 EITHER_BACKEND = True
 

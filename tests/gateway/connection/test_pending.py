@@ -19,7 +19,7 @@ from headstart.gateway.connection.pending import (
     PendingLimits,
 )
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
-from tests.gateway.shapes import SHAPES, Shape
+from tests.gateway.shapes import SHAPES, Shape, drip
 from tests.gateway.shell_fakes import RunningGateway, receive, running_gateway, until
 
 KEY = "k" * 20
@@ -65,15 +65,6 @@ async def held(
             task.cancel()
         for _, writer in connections:
             writer.transport.abort()
-
-
-async def drip(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """A byte every 20 ms, as long as that goes."""
-    with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's word for it
-        for at in range(len(data)):
-            writer.write(data[at : at + 1])
-            await writer.drain()
-            await asyncio.sleep(0.02)
 
 
 async def is_answered(connection: Held) -> bool:

@@ -17,7 +17,7 @@ import psutil
 import pytest
 from websockets.sync.client import connect
 
-from tests.gateway.server.test_main import (
+from tests.gateway.server.running import (
     WAIT_S,
     Server,
     ask,

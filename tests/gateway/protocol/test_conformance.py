@@ -17,8 +17,7 @@ from pydantic import TypeAdapter
 
 from headstart.engine import api
 from headstart.gateway.protocol.parse import CLIENT_EVENT_TYPES
-from tests.gateway.session.test_session import user_text
-from tests.gateway.session_bench import Json, SessionBench, clip_pcm, silence_pcm
+from tests.gateway.session_bench import Json, SessionBench, clip_pcm, silence_pcm, user_text
 
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}}

@@ -8,8 +8,7 @@ import pytest
 
 from headstart.engine import api
 from tests.gateway.protocol.test_conformance import TOOL, Scenario, played, spoken_answer
-from tests.gateway.session.test_session import user_text
-from tests.gateway.session_bench import Json, SessionBench
+from tests.gateway.session_bench import Json, SessionBench, user_text
 
 
 def created(bench: SessionBench) -> None:

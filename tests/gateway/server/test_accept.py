@@ -29,6 +29,7 @@ from headstart.gateway.telemetry.collectors import CountsCollector
 from headstart.gateway.transport.uvicorn_hooks import ServerState
 from tests.gateway import shell_fakes
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
+from tests.gateway.shapes import drip
 from tests.gateway.shell_fakes import RunningGateway, receive, until
 
 UPGRADE = (
@@ -77,15 +78,6 @@ async def end_of(reader: asyncio.StreamReader) -> bytes:
             while piece := await reader.read(4096):
                 data += piece
     return data
-
-
-async def drip(writer: asyncio.StreamWriter, data: bytes) -> None:
-    """A byte every 20 ms, as long as that goes."""
-    with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's word for it
-        for at in range(len(data)):
-            writer.write(data[at : at + 1])
-            await writer.drain()
-            await asyncio.sleep(0.02)
 
 
 async def is_well(running: RunningGateway) -> bool:

@@ -26,7 +26,7 @@ from headstart.gateway.server.descriptors import (
     prepare,
     share,
 )
-from tests.gateway.server.test_main import Server, next_event, server
+from tests.gateway.server.running import Server, next_event, server
 
 LIMIT = 64
 ANSWER_WAIT_S = 20.0

@@ -24,7 +24,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
 from tests.debian_tools import HAPROXY
-from tests.gateway.server.test_main import free_port
+from tests.gateway.server.running import free_port
 from tests.gateway.shell_fakes import WAIT_S, receive
 from tests.gateway.transport.webrtc.peer import Peer, calling, post_offer, prepared
 from tests.gateway.transport.webrtc.peer import connect as connect_call

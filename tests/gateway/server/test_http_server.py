@@ -18,7 +18,7 @@ from websockets.sync.client import connect
 from headstart.gateway.connection.pending import PendingLimits
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
 from tests.gateway.connection.test_pending import KEY, held, keyed
-from tests.gateway.server.test_main import Server, ask, next_event, server
+from tests.gateway.server.running import Server, ask, next_event, server
 from tests.gateway.shapes import SHAPES
 
 END_WAIT_S = 30.0

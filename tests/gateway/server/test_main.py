@@ -1,16 +1,12 @@
 import asyncio
 import contextlib
-import itertools
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import psutil
@@ -24,68 +20,9 @@ from headstart.gateway.errors import ConfigError, PortInUse
 from headstart.gateway.server import main
 from headstart.gateway.server.main import Announcer, bind, start_behind, url_of
 from headstart.gateway.tts.link import VoiceLink, VoiceOff
+from tests.gateway.server.running import WAIT_S, ask, free_port, next_event, server, until
 
-WAIT_S = 60.0
 PROJECT = Path(__file__).parents[3]
-
-
-class Server:
-    """A `headstart serve --engine fake` child and its URL."""
-
-    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
-        self.process = process
-        self.url = url
-
-    def status(self) -> dict[str, Any]:
-        status: dict[str, Any] = httpx.get(f"{self.url}/status", timeout=WAIT_S).json()
-        return status
-
-    def until_ready(self) -> None:
-        until(lambda: self.status()["engine"]["state"] == "ready")
-
-    def engine_process(self) -> psutil.Process:
-        children = psutil.Process(self.process.pid).children()
-        (engine,) = (
-            child for child in children if "headstart.gateway.fake_engine" in child.cmdline()
-        )
-        return engine
-
-
-def until(condition: Callable[[], object]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end_s, "it never came true"
-        time.sleep(0.05)
-
-
-@contextlib.contextmanager
-def server(*arguments: str) -> Iterator[Server]:
-    argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--announce"]
-    with subprocess.Popen(
-        [*argv, "--engine", "fake", "--set", "voice=none", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        try:
-            yield Server(process, json.loads(process.stdout.readline())["url"])
-        finally:
-            process.kill()
-
-
-def ask(socket: Any) -> None:
-    content = [{"type": "input_text", "text": "hello?"}]
-    item = {"type": "message", "role": "user", "content": content}
-    socket.send(json.dumps({"type": "conversation.item.create", "item": item}))
-    socket.send(json.dumps({"type": "response.create"}))
-
-
-def next_event(socket: Any, *kinds: str) -> dict[str, Any]:
-    while True:
-        event: dict[str, Any] = json.loads(socket.recv(timeout=WAIT_S))
-        if event["type"] in kinds:
-            return event
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
@@ -191,20 +128,6 @@ def test_procfile_starts_two_processes_that_find_each_other(tmp_path: Path) -> N
             honcho.terminate()
             honcho.wait(WAIT_S)
     assert psutil.wait_procs(members, timeout=WAIT_S)[1] == []
-
-
-PORTS = itertools.count()
-
-
-def free_port() -> int:
-    """One that stays free until it is used: below those that the system deals out (from 32,768 on),
-    in a hundred that no other process of the same run has."""
-    first = 20_000 + os.getpid() % 120 * 100
-    for number in PORTS:
-        port = first + number % 100
-        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-    raise AssertionError("no port is free")
 
 
 def test_bind_names_what_is_wrong() -> None:

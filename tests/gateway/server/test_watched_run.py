@@ -17,7 +17,7 @@ import pytest
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from tests.gateway.server.test_main import WAIT_S, Server, ask, next_event, server, until
+from tests.gateway.server.running import WAIT_S, Server, ask, next_event, server, until
 from tests.gateway.session_bench import clip_pcm, silence_pcm
 
 Json = dict[str, Any]

@@ -6,8 +6,7 @@ import pytest
 
 from headstart.engine import api
 from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
-from tests.gateway.session.test_session import user_text
-from tests.gateway.session_bench import Json, SessionBench
+from tests.gateway.session_bench import Json, SessionBench, user_text
 
 CANCELLED = api.FinishReason.CANCELLED
 

@@ -8,8 +8,7 @@ from headstart.engine import api
 from headstart.gateway.session import conversation
 from headstart.gateway.session.conversation import ConversationItem
 from headstart.gateway.session.engine_items import amend, forget, keep, keep_answer, said
-from tests.gateway.session.test_session import user_text
-from tests.gateway.session_bench import SessionBench
+from tests.gateway.session_bench import SessionBench, user_text
 
 CREATE = "conversation.item.create"
 

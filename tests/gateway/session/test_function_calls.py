@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from headstart.engine import api
-from tests.gateway.session.test_session import user_text
-from tests.gateway.session_bench import Json, SessionBench
+from tests.gateway.session_bench import Json, SessionBench, user_text
 
 WEATHER: Json = {
     "type": "function",

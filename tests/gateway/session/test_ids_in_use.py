@@ -6,8 +6,7 @@ import pytest
 
 from headstart.engine import api
 from tests.gateway.session.test_item_audio import TRANSCRIBED, heard, spoken
-from tests.gateway.session.test_session import user_text
-from tests.gateway.session_bench import Json, SessionBench, clip_pcm, silence_pcm
+from tests.gateway.session_bench import Json, SessionBench, clip_pcm, silence_pcm, user_text
 
 TAKEN = "item_create_duplicate_item_id"
 CALL = {"type": "function_call", "name": "f", "arguments": "{}", "call_id": "c1"}

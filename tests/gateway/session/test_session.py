@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from headstart.engine import api
-from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
+from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm, user_text
 
 TRANSCRIBE = {"audio": {"input": {"transcription": {"model": "whisper-1"}}}}
 PUSH_TO_TALK = {"audio": {"input": {"turn_detection": None}}}
-
-
-def user_text(text: str, **fields: Any) -> dict[str, Any]:
-    content = [{"type": "input_text", "text": text}]
-    return {"type": "message", "role": "user", "content": content, **fields}
 
 
 def test_a_session_begins_with_its_settings_and_opens_in_the_engine() -> None:

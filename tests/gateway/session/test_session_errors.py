@@ -7,8 +7,7 @@ import base64
 import pytest
 
 from headstart.engine import api
-from tests.gateway.session.test_session import user_text
-from tests.gateway.session_bench import SessionBench
+from tests.gateway.session_bench import SessionBench, user_text
 
 
 def good_turn(bench: SessionBench) -> None:

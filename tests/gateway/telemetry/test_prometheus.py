@@ -19,7 +19,7 @@ from websockets.sync.client import connect
 
 from headstart.gateway.telemetry import alerts, grafana, monitoring
 from tests.debian_tools import PROMETHEUS
-from tests.gateway.server.test_main import Server, ask, next_event, server, until
+from tests.gateway.server.running import Server, ask, next_event, server, until
 
 RULES = "headstart-alerts.yml"
 STEPS = 60  # of 15 s, in virtual time

@@ -17,7 +17,7 @@ from headstart.gateway.errors import ConfigError
 from headstart.gateway.telemetry.turn_record import Playout
 from headstart.gateway.tracing.traces import ENDPOINT, PROTOCOL, Traces, from_environment
 from headstart.gateway.tracing.turn_trace import TraceSpan
-from tests.gateway.server.test_main import WAIT_S, ask, next_event, server
+from tests.gateway.server.running import WAIT_S, ask, next_event, server
 from tests.gateway.tracing.collector import attributes, collecting
 from tests.gateway.tracing.test_turn_trace import MS, spoken
 

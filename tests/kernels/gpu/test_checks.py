@@ -6,16 +6,12 @@ is run instead); races; and anything about speed.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from headstart.kernels.gpu.checks import CHECKS, CheckFailedError, Compared, run_guarded
 from headstart.kernels.gpu.launch import Launch
-from headstart.kernels.native import ROOT
+from tests.kernels.gpu.interpreter import assert_passed
 
 # What takes longest by itself, the rest together: each start imports torch and Triton.
 GROUPS = (
@@ -30,18 +26,7 @@ GROUPS = (
 @pytest.mark.parametrize("names", GROUPS, ids="+".join)
 def test_in_the_interpreter(names: tuple[str, ...]) -> None:
     """Odd sizes, between NaN: near the fp64 twin, every output written, nothing beyond."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.kernels.gpu.interpret", *names],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT.parent,
-        timeout=170,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    for name in names:
-        assert f"passed {name}" in done.stdout
+    assert_passed("tests.kernels.gpu.interpret", *names)
 
 
 def test_every_check_is_run() -> None:

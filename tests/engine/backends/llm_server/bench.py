@@ -73,9 +73,25 @@ def stream_of(server: ScriptedServer, bench: fakes.Bench, limit: int) -> Callabl
     return new_stream
 
 
-class ServerBench(fakes.Bench):
-    """A bench whose engine decodes at a scripted server, and waits for it in `run`. That server's
-    cache counts in single tokens, as llama.cpp's does."""
+class AwaitingBench(fakes.Bench):
+    """A bench whose engine decodes at servers, which `run` waits for."""
+
+    backend: LlmServerBackend
+
+    def run(self) -> None:
+        """Step until there is nothing to do and no request is in flight."""
+        while True:
+            while self.engine.step():
+                pass
+            if not self.backend.busy:
+                break
+            assert self.backend.client.wait(WAIT_S), "no server says anything"
+        self.engine.check_accounting()
+
+
+class ServerBench(AwaitingBench):
+    """A bench whose engine decodes at a scripted server. That server's cache counts in single
+    tokens, as llama.cpp's does."""
 
     def __init__(
         self,
@@ -98,16 +114,6 @@ class ServerBench(fakes.Bench):
     def make_backend(self, limit: int) -> tuple[LlmServerBackend, Callable[[str], Stream]]:
         self.backend = backend_of(self.server, self._clock, **self._known)
         return self.backend, stream_of(self.server, self, limit)
-
-    def run(self) -> None:
-        """Step until there is nothing to do and no request is in flight."""
-        while True:
-            while self.engine.step():
-                pass
-            if not self.backend.busy:
-                break
-            assert self.backend.client.wait(WAIT_S), "the server is silent"
-        self.engine.check_accounting()
 
     def step_until(self, reached: Callable[[], bool]) -> None:
         """Step until `reached`, waiting for the server."""

@@ -18,9 +18,8 @@ from headstart.engine.backends.llm_server.servers import (
 )
 from headstart.engine.kvcache.token_stream import Stream
 from tests.engine import fakes
-from tests.engine.backends.llm_server.bench import PATIENT, WAIT_S, scripted
-from tests.engine.backends.llm_server.scripted_server import ScriptedServer
-from tests.engine.test_engine import user_item
+from tests.engine.backends.llm_server.bench import PATIENT, AwaitingBench, scripted
+from tests.engine.commands import user_item
 
 SECOND_NS = 1_000_000_000
 STEP_WAIT_S = 0.05
@@ -50,7 +49,7 @@ def join(url: str) -> Known:
     return known(find_out(url, None, Bytes(), wait_s=0.0))
 
 
-class PoolBench(fakes.Bench):
+class PoolBench(AwaitingBench):
     """Virtual time passes by `pass_s` only, but for the servers' own."""
 
     def __init__(
@@ -108,15 +107,6 @@ class PoolBench(fakes.Bench):
     def pass_s(self, seconds: float) -> None:
         self.now_ns += round(seconds * SECOND_NS)
 
-    def run(self) -> None:
-        while True:
-            while self.engine.step():
-                pass
-            if not self.backend.busy:
-                break
-            assert self.backend.client.wait(WAIT_S), "the servers are silent"
-        self.engine.check_accounting()
-
     def until(self, reached: Callable[[], bool], *, pass_s: float = 0.0) -> None:
         """Step until `reached`, with so much time from step to step."""
         while not reached():
@@ -141,6 +131,3 @@ class PoolBench(fakes.Bench):
     def seen(self, kind: str) -> list[int]:
         """How many requests of a kind each server got."""
         return [len(server.of(kind)) for server in self.there]
-
-    def server_of(self, name: str = "s") -> ScriptedServer:
-        return self.there[self.home(name)]

@@ -123,12 +123,9 @@ class ScriptedServer:
         assert not self._thread.is_alive()
 
     def freeze(self) -> None:
-        """Answer nobody any more, though connections are taken; until `thaw`."""
+        """Answer nobody any more, though connections are taken."""
         self._thawed.clear()
         self._loop.call_soon_threadsafe(self._thawed.wait)
-
-    def thaw(self) -> None:
-        self._thawed.set()
 
     @property
     def url(self) -> str:

@@ -13,8 +13,8 @@ from headstart.engine.backends.llm_server.backend import MAX_TRIES
 from headstart.engine.backends.llm_server.http_client import MAX_LINE_BYTES, Timeouts
 from tests.engine.backends.llm_server.bench import ServerBench, scripted
 from tests.engine.backends.llm_server.scripted_server import Fault
+from tests.engine.commands import GREEDY, hush, respond, user_item
 from tests.engine.fakes import echo
-from tests.engine.test_engine import GREEDY, hush, respond, user_item
 
 HASTY = Timeouts(connect_s=5.0, first_s=3.0, between_s=1.5)
 ANSWER = echo("hello")

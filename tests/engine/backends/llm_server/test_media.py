@@ -41,11 +41,10 @@ from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.perception.captions import CaptionedRecognizer
 from headstart.engine.process.llm_server import ServersSampler
-from tests.engine import fakes
-from tests.engine.backends.llm_server.bench import PATIENT, WAIT_S, scripted
+from tests.engine.backends.llm_server.bench import PATIENT, AwaitingBench, scripted
 from tests.engine.backends.llm_server.pool import Bytes
 from tests.engine.backends.llm_server.scripted_server import CHAT, VLLM, ScriptedServer, Seen
-from tests.engine.test_engine import end, hush, respond
+from tests.engine.commands import end, hush, respond
 
 BOTH = ("image_url", "input_audio")
 PICTURE_TOKENS, SOUND_TOKENS = 12, 50
@@ -248,7 +247,7 @@ def test_a_part_that_comes_again_is_a_new_one(monkeypatch: pytest.MonkeyPatch) -
 # --- a session -----------------------------------------------------------------------------------
 
 
-class SensingBench(fakes.Bench):
+class SensingBench(AwaitingBench):
     """An engine whose server's model sees and hears; the words are for people."""
 
     def __init__(self, server: ScriptedServer) -> None:
@@ -283,15 +282,6 @@ class SensingBench(fakes.Bench):
             services, self.pool, self.backend, self.admission, new_stream, self._clock
         )
         self.engine = Engine(parts, self.events.append)
-
-    def run(self) -> None:
-        while True:
-            while self.engine.step():
-                pass
-            if not self.backend.busy:
-                break
-            assert self.backend.client.wait(WAIT_S), "the server is silent"
-        self.engine.check_accounting()
 
     def close(self) -> None:
         self.engine.close()

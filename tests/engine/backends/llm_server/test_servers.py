@@ -28,8 +28,8 @@ from headstart.engine.process.llm_server import parts_of
 from tests.engine.backends.llm_server.bench import WAIT_S, scripted
 from tests.engine.backends.llm_server.pool import SECOND_NS, PoolBench, join, known
 from tests.engine.backends.llm_server.scripted_server import OPENAI, Fault, ScriptedServer
+from tests.engine.commands import GREEDY, respond, user_item
 from tests.engine.fakes import echo
-from tests.engine.test_engine import GREEDY, respond, user_item
 
 ANSWER = echo("hello")
 LONG = "one two three four " * 100

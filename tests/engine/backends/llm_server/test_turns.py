@@ -11,8 +11,8 @@ from headstart.engine import api
 from headstart.engine.backends.llm_server.capabilities import PromptForm
 from headstart.engine.backends.llm_server.totals import Kind
 from tests.engine.backends.llm_server.bench import ServerBench, scripted
+from tests.engine.commands import GREEDY, end, hush, respond, user_item
 from tests.engine.fakes import WORD_SAMPLES, echo
-from tests.engine.test_engine import GREEDY, end, hush, respond, user_item
 
 QUESTION = "what is the capital of france"
 LONG = " ".join(["word"] * 60)
