@@ -15,7 +15,9 @@ NS_PER_S = 1_000_000_000
 
 
 @dataclass(slots=True)
-class _Entry(Generic[Value]):
+class Entry(Generic[Value]):
+    """A value and when it was used last."""
+
     value: Value
     size_bytes: int
     used_ns: int
@@ -35,7 +37,7 @@ class EncoderCache(Generic[Value]):
         self.misses = 0
         self._ttl_ns = round(ttl_s * NS_PER_S)
         self._clock = clock
-        self._entries: OrderedDict[bytes, _Entry[Value]] = OrderedDict()  # oldest use first
+        self._entries: OrderedDict[bytes, Entry[Value]] = OrderedDict()  # oldest use first
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -48,8 +50,7 @@ class EncoderCache(Generic[Value]):
             self.misses += 1
             return None
         self.hits += 1
-        entry.used_ns = self._clock()
-        self._entries.move_to_end(key)
+        self._use(key, entry)
         return entry.value
 
     def put(self, key: bytes, value: Value, size_bytes: int) -> None:
@@ -58,9 +59,17 @@ class EncoderCache(Generic[Value]):
         if size_bytes > self.max_bytes:
             return
         while self.size_bytes + size_bytes > self.max_bytes:
-            self._drop(next(iter(self._entries)))
-        self._entries[key] = _Entry(value, size_bytes, self._clock())
+            self._evict()
+        self._entries[key] = Entry(value, size_bytes, self._clock())
         self.size_bytes += size_bytes
+
+    def _use(self, key: bytes, entry: Entry[Value]) -> None:
+        entry.used_ns = self._clock()
+        self._entries.move_to_end(key)
+
+    def _evict(self) -> None:
+        """Make room: drop one of the entries, of which there is at least one."""
+        self._drop(next(iter(self._entries)))
 
     def _drop_old(self) -> None:
         oldest_ns = self._clock() - self._ttl_ns

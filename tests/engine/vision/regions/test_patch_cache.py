@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.engine.vision.regions.patch_cache import NS_PER_S, PatchCache
+from headstart.engine.vision.encoder_cache import NS_PER_S
+from headstart.engine.vision.regions.patch_cache import PatchCache
 
 KEYS = st.sampled_from([bytes([n]) for n in range(8)])
 
