@@ -84,7 +84,7 @@ EARS = EarsCosts(chunk_ms=56.0, final_ms=23.0, final_ms_per_s=14.5)
 CPU = NodeKind(
     name="cpu",
     step_ms=17.4,  # docs/numbers.md: 38 tokens a second of one stream, and
-    prefill_ms=8.9,  # docs/log.md: 112 tokens a second of prefill; a row costs what a token does
+    prefill_ms=8.9,  # docs/log.md: 109 to 115 tokens a second of prefill; a row costs as much
     decode_ms=8.9,
     context_ms=0.0005,
     kv_tokens=21_840,  # 512 MiB at 24,576 bytes a token
