@@ -66,6 +66,8 @@ class EmbeddedRecognition:
 
 
 class SpeechRecognizer(Protocol):
+    """Words, or embeddings, of sound that comes in chunks."""
+
     def open(self, stream: Stream) -> Any:
         """The recogniser's state for a new utterance in `stream`; opaque to the session."""
         ...
@@ -121,6 +123,8 @@ class LiveFrameEncoder(Protocol):
 
 
 class ImageEncoder(Protocol):
+    """Tokens of a picture for the decoder."""
+
     def encode_image(self, image: Image, stream: Stream, *, live: bool = False) -> View:
         """Visual tokens of `image`, a still or a frame of a `live` camera, with their embeddings
         interned in `stream`."""
@@ -291,6 +295,8 @@ class TextDecoder(Protocol):
 
 
 class Tokenizer(Protocol):
+    """Text to token ids and, one by one, back."""
+
     def encode(self, text: str) -> list[int]:
         """Encode plain text; control tokens spelt in it are encoded as letters."""
         ...
@@ -299,7 +305,11 @@ class Tokenizer(Protocol):
 
 
 class Sampler(Protocol):
-    def sample(self, logits: Any, context: Sequence[int]) -> int: ...
+    """Draws an answer's tokens."""
+
+    def sample(self, logits: Any, context: Sequence[int]) -> int:
+        """The token that follows on `context`; logits: fp32 [vocab_size]."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

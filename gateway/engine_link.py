@@ -206,6 +206,8 @@ class ClockOffset:
 
 
 class LinkState(StrEnum):
+    """How far the engine at the other end is."""
+
     WAITING = "waiting"  # no engine has connected yet
     LOADING = "loading"
     READY = "ready"

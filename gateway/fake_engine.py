@@ -473,6 +473,7 @@ def serve(endpoint: str, script: Script, name: str = "", keys: Path | None = Non
 
 
 def main() -> None:
+    """`python -m headstart.gateway.fake_engine`; an option for each field of `Script`."""
     parser = argparse.ArgumentParser(
         description="a scripted engine for tests and load tests", allow_abbrev=False
     )

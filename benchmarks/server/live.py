@@ -205,6 +205,7 @@ class Person:
 
 
 def session_settings() -> dict[str, Any]:
+    """Of every session: the settings of its `session.update`."""
     return {
         "type": "realtime",
         "instructions": INSTRUCTIONS,

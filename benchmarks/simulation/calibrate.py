@@ -24,6 +24,8 @@ SHORT_S, LONG_S = 4.0, 16.0
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
+    """Costs of this machine's decoder and recogniser, to simulate with."""
+
     kind: NodeKind
     ears: EarsCosts
 

@@ -76,6 +76,7 @@ class Turn:
 
 
 def draw_turn(people: People, chance: Random) -> Turn:
+    """The next turn of somebody."""
     speech_s = people.constant_speech_s or min(
         max(_log_normal(chance, people.speech_s, people.speech_sigma), 0.5),
         people.longest_speech_s,

@@ -80,6 +80,7 @@ class _Nothing:
 
 
 async def fetch_status(url: str) -> dict[str, Any]:
+    """What `/status` says."""
     async with httpx.AsyncClient(timeout=30) as http:
         body: dict[str, Any] = (await http.get(f"{url}/status")).json()
     return body

@@ -20,6 +20,8 @@ from headstart.talk.connection.address import realtime_url
 
 
 async def main(url: str, model: str) -> None:
+    """Ask for far more than is read, and stop reading; prints our port, by which the connection is
+    known at the server's end."""
     content = [{"type": "input_image", "image_url": noise_picture(NOISE_SIDE_PX)}]
     item = {"id": "noise", "type": "message", "role": "user", "content": content}
     async with connect(realtime_url(url, model), compression=None) as socket:

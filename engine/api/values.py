@@ -55,12 +55,16 @@ MIN_FRAME_TOKENS, MAX_FRAME_TOKENS = 16, 4096  # a token budget of a frame
 
 
 class Role(StrEnum):
+    """Who says an item."""
+
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
 
 
 class Text(msgspec.Struct, frozen=True, tag_field="part", tag="text"):
+    """A part of an item in words."""
+
     text: str
 
 
@@ -200,6 +204,8 @@ class Move(msgspec.Struct, frozen=True):
 
 
 class FinishReason(StrEnum):
+    """Why an answer is over; LENGTH: it reached the limit of its request or of its session."""
+
     STOP = "stop"
     LENGTH = "length"
     CANCELLED = "cancelled"

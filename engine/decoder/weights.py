@@ -26,6 +26,8 @@ Tick = Callable[[int, int], None]  # layers loaded, layers in all
 
 
 class Embedding(Protocol):
+    """The first part of a decoder: a row for each token."""
+
     def __call__(self, tokens: Tensor) -> Tensor:
         """int64 [rows] -> fp32 [rows, hidden]."""
 
@@ -40,6 +42,8 @@ class Stack(Protocol):
 
 
 class Head(Protocol):
+    """The last part of a decoder: logits."""
+
     def __call__(self, x: Tensor) -> Tensor:
         """fp32 [rows, hidden] -> fp32 [rows, vocab_size]."""
 
@@ -67,6 +71,8 @@ class PackedStack:
 
 
 class PackedHead:
+    """The output matrix from packed rows."""
+
     def __init__(self, weight: QWeight, backend: str) -> None:
         self.weight, self.backend = weight, backend
 

@@ -41,6 +41,8 @@ class BadMessage(Exception):
 
 
 class Size(msgspec.Struct, array_like=True, frozen=True):
+    """Of a picture in pixels, three bytes each."""
+
     height: int
     width: int
 
@@ -70,6 +72,8 @@ class Encode(msgspec.Struct, tag="encode", frozen=True):
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):
+    """Nobody waits for the request of this number any more."""
+
     number: int
 
 
@@ -94,6 +98,8 @@ class Encoded(msgspec.Struct, tag="encoded", frozen=True):
 
 
 class Failed(msgspec.Struct, tag="failed", frozen=True):
+    """The request of this number has no result; `code` as in `engine.encoders.errors`."""
+
     number: int
     code: str
     detail: str = ""

@@ -56,6 +56,8 @@ def projector_name(stored: str) -> str | None:
 
 
 def whisper_sizes(config: Config, block: int, stack: int) -> BlockWhisperSizes:
+    """Of a Whisper's config.json, with the published defaults; `block`: frames that attend
+    to one another; `stack`: frames that become one token."""
     return BlockWhisperSizes(
         mels=config.integer("num_mel_bins", 80),
         width=config.integer("d_model"),

@@ -60,6 +60,7 @@ def our_name(stored: str) -> str | None:
 
 
 def vision_sizes(vision: Config) -> SiglipSizes:
+    """Of a config.json's `vision_config`, with the published defaults."""
     return SiglipSizes(
         width=vision.integer("hidden_size", 1152),
         layers=vision.integer("num_hidden_layers", 26),

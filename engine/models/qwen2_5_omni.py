@@ -61,6 +61,7 @@ def thinker(config: Config) -> Config:
 
 
 def audio_sizes(audio: Config) -> AudioTowerSizes:
+    """Of a config.json's `audio_config`, with the published defaults."""
     return AudioTowerSizes(
         mels=audio.integer("num_mel_bins", 128),
         width=audio.integer("d_model", 1280),
@@ -74,6 +75,7 @@ def audio_sizes(audio: Config) -> AudioTowerSizes:
 
 
 def vision_sizes(vision: Config) -> VisionTowerSizes:
+    """Of a config.json's `vision_config`, with the published defaults."""
     return VisionTowerSizes(
         depth=vision.integer("depth", 32),
         width=vision.integer("hidden_size", 1280),

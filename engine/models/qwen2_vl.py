@@ -43,6 +43,7 @@ def our_name(stored: str) -> str | None:
 
 
 def vision_sizes(vision: Config) -> VisionTowerSizes:
+    """Of a config.json's `vision_config`, with the published defaults."""
     width = vision.integer("embed_dim", 1280)
     return VisionTowerSizes(
         depth=vision.integer("depth", 32),

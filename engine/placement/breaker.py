@@ -18,6 +18,9 @@ OUTCOMES_KEPT = 256  # the oldest is forgotten first
 
 
 class BreakerState(StrEnum):
+    """CLOSED lets requests through, OPEN none, HALF_OPEN one that tells whether it is
+    over."""
+
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"

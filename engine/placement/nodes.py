@@ -9,6 +9,8 @@ from headstart.engine.errors import BadSettings
 
 
 class NodeState(StrEnum):
+    """Whether a node takes sessions."""
+
     READY = "ready"
     DRAINING = "draining"  # keeps its sessions until they are placed again; takes no others
     DOWN = "down"  # holds no session
@@ -75,6 +77,8 @@ class Placement:
 
 
 class RefusalReason(StrEnum):
+    """Why no node takes a session."""
+
     FULL = "full"  # every node that is ready is at its capacity, or reports full K/V memory
     DOWN = "down"  # no node is ready: they are down or draining
     NO_NODES = "no_nodes"

@@ -24,6 +24,8 @@ class SegmenterError(Exception):
 
 
 class OddAudioError(SegmenterError):
+    """Half a sample came. `count`: bytes of the packet."""
+
     def __init__(self, count: int) -> None:
         self.count = count
         super().__init__(f"s16 audio needs an even number of bytes, got {count}")
@@ -63,6 +65,8 @@ class Detection:
 
 @dataclass(frozen=True)
 class SegmenterSettings:
+    """Lengths of the session's audio. Raises `ValueError` for one that is not positive."""
+
     chunk_ms: int = 500  # what the engine gets at a time; 200 and 1000 are also used
     watchdog_ms: int = 1000  # without a packet for this long during speech, assume silence
     commit_min_ms: int = 100
@@ -76,12 +80,16 @@ class SegmenterSettings:
 
 
 class StopCause(Enum):
+    """Why an utterance is over."""
+
     SILENCE = "silence"  # the endpoint, after a PauseDetected
     COMMIT = "commit"  # requested by the client
     LIMIT = "limit"  # max_utterance_s of uninterrupted speech
 
 
 class DropReason(Enum):
+    """Why an utterance becomes no item."""
+
     TOO_SHORT = "too_short"
     CLEARED = "cleared"
 

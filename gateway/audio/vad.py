@@ -368,6 +368,8 @@ class VadWindows:
 
 
 class GateState(Enum):
+    """Whether somebody speaks, by the windows so far."""
+
     QUIET = "quiet"
     STARTING = "starting"  # some speech, not yet enough to be a start
     SPEAKING = "speaking"

@@ -167,6 +167,7 @@ def _model_argv(settings: Settings) -> list[str]:
 
 
 def engine_environment(settings: Settings, share: Share | None = None) -> dict[str, str]:
+    """Of an engine process: ours, with its `share` of cores and GPUs (default: all)."""
     share = share or Share(threads=settings.threads)
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     if share.threads:

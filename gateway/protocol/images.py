@@ -44,6 +44,8 @@ _DECODERS: Final[dict[ImageKind, str]] = {"png": "png", "jpeg": "mjpeg"}
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
+    """What is decoded of a client; a larger file is refused by its header."""
+
     max_bytes: int = 10 << 20
     max_pixels: int = 40_000_000
     max_side: int = 16_384  # keeps an image one pixel high from staying huge after scaling

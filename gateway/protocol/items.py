@@ -121,6 +121,7 @@ def audio_part(transcript: str = "") -> Json:
 def message(
     item_id: str, role: Role, content: Sequence[Json], status: ItemStatus = "completed"
 ) -> Json:
+    """A message item as clients see it; `content`: its parts."""
     return {
         "id": item_id,
         "object": "realtime.item",
@@ -134,6 +135,7 @@ def message(
 def function_call(
     item_id: str, call_id: str, name: str, arguments: str, status: ItemStatus
 ) -> Json:
+    """A function call item as clients see it; `arguments`: JSON, not parsed."""
     return {
         "id": item_id,
         "object": "realtime.item",

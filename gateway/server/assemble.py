@@ -119,6 +119,7 @@ def make_server(settings: Settings, gateway: Gateway) -> GatewayServer:
 
 
 def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
+    """How uvicorn serves `gateway`; what it lacks is in `gateway.transport.uvicorn_hooks`."""
     return uvicorn.Config(
         build_app(gateway),
         ws=RealtimeProtocol,

@@ -23,6 +23,7 @@ from headstart.gateway.protocol.items import Json, ResponseStatus, ResponseUsage
 from headstart.gateway.protocol.session_config import Modality, SessionConfig, dump, wire_format
 from headstart.gateway.session.retention import window_to_wire
 from headstart.gateway.session.tools import calling_of, check_choice, engine_tools
+from headstart.gateway.telemetry.turn_record import kv_to_wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ class Response:
             audio=self.facts.audio,
             metadata=self.facts.metadata,
             status_details=ending.details if ending is not None else None,
-            usage=None if usage is None else usage_to_wire(usage),
+            usage=None if usage is None else response_usage(usage),
         )
 
 
@@ -230,7 +231,8 @@ def item_status(ending: Ending) -> items.ItemStatus:
     return "completed" if ending.status == "completed" else "incomplete"
 
 
-def usage_to_wire(usage: Usage) -> ResponseUsage:
+def response_usage(usage: Usage) -> ResponseUsage:
+    """An answer's tokens as the protocol counts them, which knows no speculation."""
     return ResponseUsage(
         input_text=usage.input_text,
         input_audio=usage.input_audio,
@@ -240,14 +242,7 @@ def usage_to_wire(usage: Usage) -> ResponseUsage:
     )
 
 
-def kv_to_wire(kv: KvStats) -> dict[str, object]:
-    return {
-        "tokens": kv.tokens,
-        "blocks": kv.blocks,
-        "bytes": kv.bytes,
-        "bytes_per_token": kv.bytes_per_token,
-        "by_modality": kv.by_modality,
-        "adopted": kv.adopted,
-        "evicted": kv.evicted,
-        "window": window_to_wire(kv.window),
-    }
+def report_kv(kv: KvStats) -> Json:
+    """The share of the KV cache as `gateway.latency.report` has it."""
+    more = {"bytes_per_token": kv.bytes_per_token, "window": window_to_wire(kv.window)}
+    return kv_to_wire(kv) | more

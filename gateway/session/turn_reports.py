@@ -23,7 +23,7 @@ from headstart.gateway.protocol.extensions import PlayoutStarted
 from headstart.gateway.protocol.session_config import ServerVadConfig
 from headstart.gateway.session.active_response import ActiveResponse
 from headstart.gateway.session.context import SessionContext
-from headstart.gateway.session.response import Ending, kv_to_wire
+from headstart.gateway.session.response import Ending, report_kv
 from headstart.gateway.telemetry.latency import ChunkBudget
 from headstart.gateway.telemetry.turn_record import (
     CHUNKS_KEPT,
@@ -226,7 +226,7 @@ class TurnReports:
             response_id=record.response_id,
             budget=record.budget_to_wire(),
             revision=record.revision,
-            kv=kv_to_wire(outcome.kv),
+            kv=report_kv(outcome.kv),
             chunks=context.chunks.to_wire(),
             usage={
                 "input_tokens": outcome.usage.input,

@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 
 class TurnState(Enum):
+    """Whether there is speech, and whether a response is active."""
+
     QUIET = "quiet"  # no speech, no response
     HEARING = "hearing"
     HUSHED = "hushed"  # a short pause in speech: speculation runs
@@ -30,6 +32,8 @@ class TurnState(Enum):
 
 
 class TurnEvent(Enum):
+    """What moves a turn from one state to another."""
+
     BEGIN = "begin"  # speech began
     HUSH = "hush"  # a short pause
     RESUME = "resume"  # speech continues

@@ -148,6 +148,7 @@ def write_mp4(path: Path, samples: Samples) -> None:
 
 
 def main() -> None:
+    """Write all clips anew, beside this file."""
     for question in QUESTIONS:
         write_wav(HERE / question.name, speak(question))
     write_ogg(HERE / MONOLOGUE.name, speak(MONOLOGUE))

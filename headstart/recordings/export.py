@@ -57,6 +57,8 @@ COLUMNS: dict[str, Callable[[Turn], Any]] = {
 
 
 class Format(StrEnum):
+    """Of an exported file."""
+
     CSV = "csv"
     JSON = "json"
     PERFETTO = "perfetto"

@@ -17,6 +17,7 @@ TINY_MS = 1.0
 
 
 def print_report(comparison: Comparison, console: Console) -> None:
+    """Both runs, a row for each stage, and the verdict."""
     for name, run in (("A", comparison.a), ("B", comparison.b)):
         console.print(Text(f"{name}  {_about(run)}"))
     _settings(comparison, console)

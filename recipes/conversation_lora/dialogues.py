@@ -60,6 +60,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
+    """A conversation to learn from; `kind`: what it teaches, as its line says."""
+
     kind: str
     turns: tuple[Turn, ...]
     tools: tuple[Tool, ...] = ()

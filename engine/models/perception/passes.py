@@ -13,6 +13,8 @@ from torch import Tensor
 
 
 class Passes(Protocol):
+    """Carries out an encoder's passes: at once, or as recordings (`engine.device.recorded`)."""
+
     def __call__(
         self,
         of: Hashable,

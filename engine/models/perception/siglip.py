@@ -17,6 +17,8 @@ from headstart.engine.models.perception.passes import Passes, launched
 
 @dataclass(frozen=True, slots=True)
 class SiglipSizes:
+    """Sizes of a SigLIP encoder. `image_px`: side of the square that it encodes."""
+
     width: int
     layers: int
     heads: int

@@ -49,6 +49,8 @@ LATE_MARGIN_NS = 10 * NS_PER_MS
 
 
 class PieceKind(StrEnum):
+    """Where a piece's sound comes from: a packet, a decoder that fills a loss, or nowhere."""
+
     AUDIO = "audio"
     CONCEALED = "concealed"
     SILENCE = "silence"
@@ -81,6 +83,10 @@ class Piece(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class BufferSettings:
+    """The wait for late packets lies between `wait_min_ms` and `wait_max_ms`. The first
+    `conceal_ms` of a gap are concealed, the rest is silence, of `longest_fill_ms` at most. Without
+    a packet for `stall_ms` the stream has stalled. `capacity`: packets held at a time."""
+
     wait_min_ms: int = 20
     wait_max_ms: int = 80
     conceal_ms: int = 60

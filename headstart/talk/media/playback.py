@@ -105,11 +105,14 @@ class AudioPacket:
 
 @dataclass(frozen=True)
 class JpegFrame:
+    """A picture, and when in its file it is shown."""
+
     start_ms: float
     jpeg: bytes
 
 
 def pcm_ms(size_bytes: int) -> float:
+    """Duration of s16 mono at `SAMPLE_RATE_HZ`."""
     return size_bytes / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ * 1000
 
 
