@@ -72,8 +72,8 @@ const connection = new Connection(document.baseURI, {
     if (event.type === "gateway.frame.judged") frames.judged(event);
     if (event.type === "gateway.session.resumed") talking.route();
     if (["session.created", "gateway.session.resumed"].includes(event.type)) followCall();
-    hearAnswer(event);
-    if (pending !== null && !session.response) put();
+    playAnswer(event);
+    if (pending !== null && !session.response) sendPending();
     redraw();
   },
   onPassed(direction, event) {
@@ -129,7 +129,7 @@ async function openPlayer() {
 }
 
 /** Plays what comes; whoever speaks is not spoken over. */
-function hearAnswer(event) {
+function playAnswer(event) {
   if (event.type === "response.output_audio.delta") {
     player.push(event.item_id, fromBase64(event.delta), event.response_id);
   } else if (event.type === "output_audio_buffer.started") {
@@ -138,7 +138,7 @@ function hearAnswer(event) {
     // At "real" it stays still: `speech_started` follows, and ends it where it stands.
     if (event.state !== "real") player.hold(event.state === "possible");
   } else if (event.type === "input_audio_buffer.speech_started") {
-    hush();
+    clearPlayout();
   }
 }
 
@@ -148,7 +148,7 @@ function followCall() {
 }
 
 /** Silence; the server is told what was heard. A call's server plays itself, and knows. */
-function hush() {
+function clearPlayout() {
   const cut = player.clear();
   if (cut) connection.send(truncate(cut.id, cut.playedMs));
 }
@@ -186,7 +186,7 @@ const talking = new Talking({
     wakeLock.want(open);
     redraw();
   },
-  answer: () => putSoon(() => connection.send(responseCreate())),
+  answer: () => sendWhenQuiet(() => connection.send(responseCreate())),
 });
 
 function onTalk() {
@@ -194,24 +194,24 @@ function onTalk() {
   if (!session.byHand) talking.toggle();
 }
 
-function put() {
+function sendPending() {
   pending();
   pending = null;
   session.waiting = true;
 }
 
 /** One answer at a time: what is asked during an answer waits until that one has ended. */
-function putSoon(what) {
-  pending = what;
+function sendWhenQuiet(send) {
+  pending = send;
   stopAnswer();
-  if (!session.response) put();
+  if (!session.response) sendPending();
   redraw();
 }
 
 function ask(text) {
   session.notice = null;
   if (connection.aloud) openPlayer();
-  putSoon(() => {
+  sendWhenQuiet(() => {
     connection.send(userText(text));
     connection.send(responseCreate());
   });
@@ -253,7 +253,7 @@ function onSubmit(event) {
 function stopAnswer() {
   if (session.response) connection.send(responseCancel());
   if (connection.call) connection.send(outputClear());
-  else hush();
+  else clearPlayout();
 }
 
 function toggleVoice({ target: box }) {
@@ -358,7 +358,7 @@ function onVisible() {
   redraw();
 }
 
-async function goOn() {
+async function resumeSound() {
   await graphs.resume();
   session.silenced = graphs.silenced || (microphone.track?.muted ?? false);
   redraw();
@@ -367,7 +367,7 @@ async function goOn() {
 new Drawer(log);
 view.talk.addEventListener("click", onTalk);
 view.mute.addEventListener("click", () => talking.mute());
-view.goOn.addEventListener("click", goOn);
+view.goOn.addEventListener("click", resumeSound);
 view.retry.addEventListener("click", () => connection.connect());
 view.welcome.addEventListener("click", ({ target }) => {
   if (target.dataset.ask) ask(target.dataset.ask);

@@ -16,7 +16,7 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
-from headstart.engine.asr.hypothesis import loop_start
+from headstart.engine.asr.runaway import loop_start
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.caches import CrossCache, Text, TextCache
 from headstart.engine.asr.whisper.decoder import WhisperDecoder

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from headstart.engine.asr import persist
 from headstart.engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, Task
-from headstart.engine.asr.hypothesis import token_limit
 from headstart.engine.asr.languages import Language, LanguageDetector
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel, MelState
 from headstart.engine.asr.recording import Pcm
+from headstart.engine.asr.runaway import token_limit
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
 from headstart.engine.asr.tokens import WhisperTokens

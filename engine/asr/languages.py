@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from headstart.engine.asr.hypothesis import RateSettings
+from headstart.engine.asr.runaway import RateSettings
 from headstart.engine.asr.whisper.caches import CrossCache, Text
 from headstart.engine.asr.whisper.decoder import WhisperDecoder
 

@@ -43,7 +43,6 @@ from headstart.engine.asr.hypothesis import (
     Word,
     likely,
     text_of,
-    token_limit,
     tokens_of,
 )
 from headstart.engine.asr.languages import (
@@ -58,6 +57,7 @@ from headstart.engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized, words_of
 from headstart.engine.asr.pauses import PauseFinder, PauseSettings
 from headstart.engine.asr.recording import LONGEST_S, Pcm
+from headstart.engine.asr.runaway import token_limit
 from headstart.engine.asr.shown import Shown, ShowSettings
 from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock

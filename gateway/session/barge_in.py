@@ -10,9 +10,8 @@ Where the recogniser gives words, they decide (`InterruptionRule`):
 Hums are recognised as words too: mostly unlikely ones ("NMO", "Yes, I was"), of neural voices also
 likely ones ("Bye!" with 0.92). So for a word that does not ask to stop it counts how far the timbre
 of the sound moves (`headstart.gateway.audio.timbre`): hardly, and it is a hum; a little, and the
-word has to be likely. For models without a transcript the
-length of the speech decides. `headstart.gateway.session.turn_taking` handles the response and its
-audio in the meantime.
+word has to be likely. For models without a transcript the length of the speech decides.
+`headstart.gateway.session.turn_taking` handles the response and its audio in the meantime.
 
 """
 
@@ -67,14 +66,22 @@ class Meaning(Enum):
 
 @dataclass(frozen=True)
 class InterruptionRule:
-    """`least_likely`: words below this probability do not count; the least probable short command
-    has 0.21. `likely`: what a word needs that does not take the turn by itself, and a turn word at
-    which the rule does not wait for a pause. `sure_words`: this many likely words interrupt at
-    once. `hum_spread`: sound whose timbre moves no further is a hum (`Timbre.spread`), unless a
-    turn word is recognised; `word_spread`: from there on, or where the spread is not known, a word
-    need not be likely. `wordless_ms`: this much speech interrupts if the recogniser gives no
-    words; `unheard_ms`: the same where it does, but has given none for this speech, not even
-    backchannels. Chosen on voices that are not those of the report (docs/endpointing.md)."""
+    """What an interruption needs. Chosen on voices that are not those of the report
+    (docs/endpointing.md).
+
+    Attributes:
+        sure_words: this many likely words interrupt at once.
+        wordless_ms: this much speech interrupts if the recogniser gives no words.
+        least_likely: words below this probability do not count; the least probable short command
+            has 0.21.
+        likely: probability that a word needs which does not take the turn by itself, and a turn
+            word that interrupts without a pause.
+        hum_spread: sound whose timbre moves no further is a hum (`Timbre.spread`), unless a turn
+            word is recognised.
+        word_spread: from there on, or where the spread is not known, a word need not be likely.
+        unheard_ms: this much speech interrupts if the recogniser, which gives words, has given
+            none for it, not even backchannels.
+    """
 
     sure_words: int = 2
     wordless_ms: float = 900.0

@@ -61,9 +61,8 @@ class TurnTaking:
         it continues the last utterance if nothing was answered yet."""
         self._continuation.consider(utterance, now_ns)
         is_continued = continues and self._responses.has_no_output
-        self._reopened = (
-            self._answered if is_continued else None
-        )  # used if it turns out to be no speech
+        # Answered again if this turns out to be no speech (`withdraw`).
+        self._reopened = self._answered if is_continued else None
         if self._context.echo.is_echo(ECHO_AT_ONCE_MS) and not utterance.by_hand:
             # Our own sound comes back. It plays on: who speaks over it is known by their words.
             self._held, utterance.standing = utterance, Standing.HELD_ALOUD

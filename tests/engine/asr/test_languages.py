@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from headstart.engine.asr.hypothesis import token_limit
 from headstart.engine.asr.languages import AUTO, Language, LanguageDetector
 from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.runaway import token_limit
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.caches import CrossCache, TextCache
 from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
