@@ -9,28 +9,20 @@ import platform
 import statistics
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
+
+from headstart.kernels.levels import processor_name
 
 
 def machine() -> dict[str, Any]:
     """A description of the machine, for comparing numbers."""
     return {
-        "cpu": _cpu_name(),
+        "cpu": processor_name(),
         "cores": len(os.sched_getaffinity(0)),
         "load_before": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
     }
-
-
-def _cpu_name() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
 
 
 def median_ms(run: Callable[[], float], repeats: int) -> float:

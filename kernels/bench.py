@@ -18,16 +18,15 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 
+from headstart.kernels.levels import processor_name
 from headstart.kernels.native import level, library, threads
 from headstart.kernels.paged_attention import paged_attention
 from headstart.kernels.paged_attention.native import STORED
@@ -82,15 +81,6 @@ def timed(run: Callable[[], object], rounds: int) -> Timing:
         run()
         times.append((time.perf_counter() - start) * 1e3)
     return Timing(statistics.median(times), min(times))
-
-
-def processor() -> str:
-    """The processor's name, as the system states it."""
-    info = Path("/proc/cpuinfo")
-    for line in info.read_text().splitlines() if info.exists() else []:
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
 
 
 class Stream:
@@ -269,12 +259,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     stream, peak = Stream(), Peak()
-    print(f"{processor()}, {level()}, {options.threads} threads", flush=True)
+    print(f"{processor_name()}, {level()}, {options.threads} threads", flush=True)
     table = matmuls(options.rounds, stream, peak)
     attention = attentions(options.rounds)
     small = small_operations(options.rounds)
     result = {
-        "machine": processor(),
+        "machine": processor_name(),
         "level": level(),
         "threads": options.threads,
         "stream_gb_s": stream.best_gb_s,

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 MACHINE = platform.machine().lower()
 IS_X86 = MACHINE in ("x86_64", "amd64")
@@ -66,6 +67,15 @@ NAMES = tuple(level.name for level in LEVELS)
 _HWCAP, _HWCAP2 = 16, 26
 _HWCAP_BITS = {"dotprod": (_HWCAP, 1 << 20), "i8mm": (_HWCAP2, 1 << 13)}
 _SYSCTL_NAMES = {"dotprod": "hw.optional.arm.FEAT_DotProd", "i8mm": "hw.optional.arm.FEAT_I8MM"}
+
+
+def processor_name() -> str:
+    """The processor's name, as the system states it, for people."""
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.exists() else []:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def flags_of(name: str, compiler: str) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -33,15 +32,13 @@ from headstart.engine.process.unused_memory import give_back, trim_heap
 from headstart.engine.process.warm_up import record_steps
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import Connector, FrameLabeller, FrameLabels
+from headstart.engine.vision.cached_labeller import CachedLabeller
 from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.engine.vision.reading.background import BackgroundReader
 from headstart.engine.weights import ResolvedModel
 from headstart.kernels.native import default_backend, set_threads
 
 Report = Callable[[str, int, int], None]
-
-# Bytes of a `FrameLabels`: a few short strings and tuples.
-LABELS_BYTES = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,31 +80,15 @@ class ModelPaths:
 class LabelledImageEncoder:
     """`headstart.engine.interfaces.ImageEncoder` over the image network and the connector."""
 
-    def __init__(
-        self,
-        labeller: FrameLabeller,
-        connector: Connector,
-        labels_cache: EncoderCache[FrameLabels],
-    ) -> None:
+    def __init__(self, labeller: CachedLabeller, connector: Connector) -> None:
         self._labeller = labeller
         self._connector = connector
-        self._labels_cache = labels_cache
 
     def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         """Visual tokens of a picture in `stream`; stills and live frames are treated alike."""
-        projected = self._connector.project(self._labels(image, stream.share_domain))
+        projected = self._connector.project(self._labeller.label(image, stream.share_domain))
         ids = stream.soft.intern(projected.embeddings.numpy())
         return View(tuple(ids), projected.text, key=projected.text)
-
-    def _labels(self, image: api.Image, domain: bytes) -> FrameLabels:
-        known_by = blake2b(image.width.to_bytes(8, "big") + domain, digest_size=32).digest()
-        digest = blake2b(image.rgb, digest_size=16, key=known_by).digest()
-        labels = self._labels_cache.get(digest)
-        if labels is None:
-            pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-            labels = self._labeller.label(pixels)
-            self._labels_cache.put(digest, labels, LABELS_BYTES)
-        return labels
 
 
 def assemble(
@@ -146,12 +127,12 @@ def assemble(
         report("eyes", 0, 0)
         labeller, reader = seeing.result()
     paths = replace(paths, ears=chosen.directory)
+    labels_cache = EncoderCache[FrameLabels](
+        config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
+    )
     eyes = LabelledImageEncoder(
-        labeller,
+        CachedLabeller(labeller, labels_cache),
         Connector(model.tokenizer.encode, model.decoder.embed, model.spec.hidden),
-        EncoderCache(
-            config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
-        ),
     )
     engine = Engine(_parts(model, chosen.recognizer, eyes, reader, config), emit)
     with clock.stage("warm-up"):

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -58,7 +57,8 @@ from headstart.engine.process.recognizer import (
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import ConnectorSettings, FrameLabeller, FrameLabels
-from headstart.engine.vision.connector import phrase
+from headstart.engine.vision.cached_labeller import CachedLabeller
+from headstart.engine.vision.connector import note
 from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.engine.vision.reading.background import BackgroundReader
 from headstart.engine.weights import ResolvedSenses
@@ -74,7 +74,6 @@ JOIN_WAIT_S = 30.0
 """For each reply of a server that comes back while the others serve."""
 SEEN_PICTURE = api.PictureSize(short_side=448)
 """For a model that sees: four tiles, or 256 tokens of 28 x 28 pixels, for most of them."""
-LABELS_BYTES = 2_048
 ACCOUNT_BLOCK_TOKENS = 128
 ACCOUNT_BLOCKS_MAX = 16_384
 ACCOUNT_SESSIONS = 64
@@ -85,29 +84,15 @@ ACCOUNT_SESSIONS = 64
 class NotedImageEncoder:
     """`headstart.engine.interfaces.ImageEncoder`: a picture becomes the words for what it shows."""
 
-    def __init__(
-        self,
-        labeller: FrameLabeller,
-        tokenizer: SessionTokenizer,
-        labels_cache: EncoderCache[FrameLabels],
-    ) -> None:
+    def __init__(self, labeller: CachedLabeller, tokenizer: SessionTokenizer) -> None:
         self._labeller = labeller
         self._tokenizer = tokenizer
-        self._labels_cache = labels_cache
         self._settings = ConnectorSettings()
 
     def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         """The note on a picture, as tokens; stills and live frames are treated alike."""
-        digest = blake2b(image.rgb, digest_size=16, key=stream.share_domain[:32])
-        digest.update(image.width.to_bytes(8, "big"))
-        labels = self._labels_cache.get(digest.digest())
-        if labels is None:
-            pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-            labels = self._labeller.label(pixels)
-            self._labels_cache.put(digest.digest(), labels, LABELS_BYTES)
-        before, name, after = phrase(labels, self._settings)
-        note = f"{before} {name}{after}" if name else before + after
-        return View(tuple(self._tokenizer.encode(note)), note, key=note)
+        text = note(self._labeller.label(image, stream.share_domain), self._settings)
+        return View(tuple(self._tokenizer.encode(text)), text, key=text)
 
 
 class NoMemory:
@@ -291,7 +276,9 @@ def services_of(
     sees, media = capabilities.sees, rendering.media
     if capabilities.hears:
         recognizer = CaptionedRecognizer(PartRecognizer(media, sees=sees), recognizer)
-    image_encoder: ImageEncoder = NotedImageEncoder(eyes, rendering.tokenizer, labels_cache)
+    image_encoder: ImageEncoder = NotedImageEncoder(
+        CachedLabeller(eyes, labels_cache), rendering.tokenizer
+    )
     return ModelServices(
         chat=rendering.chat,
         tokenizer=rendering.tokenizer,

@@ -97,7 +97,7 @@ class Connector:
         slot = self._rows(ids)
         tail = self._rows(self._tokenize(after))
         embeddings = torch.cat([head, slot, tail])
-        text = f"{before} {name}{after}" if name else before + after
+        text = _written(before, name, after)
         name_rows = range(head.shape[0], head.shape[0] + slot.shape[0])
         return Projected(embeddings=embeddings, text=text, name_rows=name_rows)
 
@@ -108,6 +108,15 @@ class Connector:
         rows = self._embed(torch.tensor(ids, dtype=torch.int64))
         assert rows.shape == (len(ids), self._d_model), (rows.shape, len(ids), self._d_model)
         return rows.float()
+
+
+def note(labels: FrameLabels | None, settings: ConnectorSettings) -> str:
+    """The whole note, with the whole name."""
+    return _written(*phrase(labels, settings))
+
+
+def _written(before: str, name: str, after: str) -> str:
+    return f"{before} {name}{after}" if name else before + after
 
 
 def phrase(labels: FrameLabels | None, settings: ConnectorSettings) -> tuple[str, str, str]:

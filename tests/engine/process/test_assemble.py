@@ -21,12 +21,12 @@ from headstart.engine.engine import Engine
 from headstart.engine.errors import EngineError
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.assemble import (
-    LABELS_BYTES,
     LabelledImageEncoder,
     ModelPaths,
     assemble,
 )
 from headstart.engine.vision import Connector, FrameLabeller, FrameLabels
+from headstart.engine.vision.cached_labeller import LABELS_BYTES, CachedLabeller
 from headstart.engine.vision.encoder_cache import EncoderCache
 
 pytestmark = pytest.mark.weights
@@ -155,8 +155,8 @@ def test_a_repeated_picture_is_encoded_once(
     monkeypatch.setattr(eyes, "label", counted)
     tokenizer = whole.engine.parts.services.tokenizer
     connector = Connector(tokenizer.encode, lambda ids: torch.ones(len(ids), 8), 8)
-    two = 2 * LABELS_BYTES
-    loaded = LabelledImageEncoder(eyes, connector, EncoderCache(two, 60, time.monotonic_ns))
+    cache = EncoderCache[FrameLabels](2 * LABELS_BYTES, 60, time.monotonic_ns)
+    loaded = LabelledImageEncoder(CachedLabeller(eyes, cache), connector)
     stream: Stream = whole.engine.parts.new_stream("eyes")
     for height in (10, 10, 10, 20, 30, 10):  # at 30 the first one has to go
         loaded.encode_image(api.Image(10, height, bytes(30 * height)), stream)
