@@ -176,7 +176,6 @@ def test_the_same_picture_in_a_second_session_costs_no_encoder_and_no_decoder_wo
     """Instructions and picture come from the cache; only what lies behind them is computed, and the
     answer is the same."""
     instructions = "You look at pictures. Describe in one short sentence what the camera shows."
-    eyes = whole.engine.parts.services.image_encoder
     computed = []
     for name in ("first", "second"):
         whole.run(api.Open(name, instructions))
@@ -184,7 +183,7 @@ def test_the_same_picture_in_a_second_session_costs_no_encoder_and_no_decoder_wo
         whole.run(api.AddItem(name, item), api.Respond(name, 1, "a", GREEDY))
         stream = whole.engine.sessions[name].stream
         computed.append(stream.prefilled_tokens - whole.finished().usage.output)
-        monkeypatch.setattr(eyes, "_labeller", None)  # the second session must not look again
+        monkeypatch.setattr(FrameLabeller, "label", None)  # the second must not look again
     texts = [e.text for e in whole.events if isinstance(e, api.Finished)][-2:]
     assert texts[0] == texts[1]
     assert computed[1] <= 16 + 8  # the open block, and the turn's suffix

@@ -22,6 +22,7 @@ from headstart.gateway.runtime.child_process import (
     ChildProcess,
     describe_exit,
     restarts,
+    wait_or_kill,
 )
 from tests.gateway.shell_fakes import fake_engine_argv, until
 
@@ -259,6 +260,17 @@ async def test_one_that_is_never_given_up_is_started_ever_more_rarely() -> None:
         assert not running.done()
         await child.stop()
         await running
+
+
+async def test_a_process_that_does_not_end_is_killed() -> None:
+    """One that ends in time is left to it, and one that has ended is no error."""
+    slow = await asyncio.create_subprocess_exec(*python("import time; time.sleep(60)"))
+    await wait_or_kill(slow, 0.1)
+    assert slow.returncode == -signal.SIGKILL
+    await wait_or_kill(slow, 0.1)
+    quick = await asyncio.create_subprocess_exec(*python("raise SystemExit(3)"))
+    await wait_or_kill(quick, 60.0)
+    assert quick.returncode == 3
 
 
 def _alive(pid: int) -> bool:
