@@ -20,6 +20,7 @@ from headstart.engine.kvcache.token_stream import Stream
 
 TokenRuns = Sequence[tuple[Modality, Sequence[int]]]
 Pcm = npt.NDArray[np.float32]  # [samples], 16 kHz mono, -1..1
+Clock = Callable[[], int]  # `time.monotonic_ns`, or a test's
 
 
 class Recognition(Protocol):
@@ -109,6 +110,7 @@ class View:
     ids: tuple[int, ...]
     text: str
     key: str  # views with equal keys look the same
+    encoded_ns: tuple[int, int] | None = None  # from when to when, if it was beside the steps
 
 
 @runtime_checkable

@@ -19,6 +19,7 @@ import select
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,8 @@ from headstart.talk.long_file.report import peak_bytes
 SIDE_PX = 448
 QUESTION = "What is in this picture?"
 ANSWER_TOKENS = 16
-KV_POOL_BYTES = 256 << 20
+# Pixtral's K and V of a token are 327,680 bytes in fp32, its picture 812 tokens.
+KV_POOL_BYTES = 1 << 30
 SAMPLING = api.Sampling(repetition_penalty=1.0, max_tokens=ANSWER_TOKENS)
 
 
@@ -90,11 +92,16 @@ def answered(folder: Path, encoder_weights: str = "auto") -> dict[str, Any]:
         if first_s is None and answer is not None and answer.tokens:
             first_s = time.monotonic()
     (finished,) = [event for event in events if isinstance(event, api.Finished)]
+    for failed in (event for event in events if isinstance(event, api.Failed)):
+        raise SystemExit(f"{failed.about} failed: {failed.code} {failed.message}")
     memory = psutil.Process().memory_full_info()
     engine.close()
     if first_s is None:
         raise SystemExit(f"no answer: {finished.code} {finished.message}")
     spans = next((event.spans for event in events if isinstance(event, api.Delta)), ())
+    stages_ns: Counter[str] = Counter()
+    for span in spans:
+        stages_ns[span.stage] += span.end_ns - span.start_ns
     usage = finished.usage
     return {
         "weights": "int8" if loading_of(config).build is in_int8 else "bf16",
@@ -107,7 +114,7 @@ def answered(folder: Path, encoder_weights: str = "auto") -> dict[str, Any]:
         "prompt_tokens": usage.input,
         "picture_tokens": usage.input_image,
         "ttft_ms": round((first_s - asked_s) * 1e3),
-        "stages_ms": {span.stage: round((span.end_ns - span.start_ns) / 1e6) for span in spans},
+        "stages_ms": {stage: round(ns / 1e6) for stage, ns in stages_ns.items()},
         "answer_tokens": usage.output,
         "decode_tok_s": finished.decode_tok_s,
         "answer": finished.text,

@@ -318,7 +318,7 @@ def _talk(
     for conversation in range(2):
         encoder = Counted(ways[way], (whole.cache, patches))
         stream = Stream(f"{conversation}", BlockPool(64, 16), 1000, 16_384, model.new_positions())
-        stills = Stills(encoder, ModelImageEncoder(model), stream)
+        stills = Stills(encoder, ModelImageEncoder(model), stream, time.monotonic_ns)
         item = api.Item("p", api.Role.USER, (scene.image,))
         context = [stills.view(scene.image, stream, []).ids]
         stills.added(item)

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Protocol
 
 from headstart.engine.api import Image
@@ -75,6 +76,7 @@ class PictureInThread:
         self.image, self.owner, self.domain, self.live = image, owner, domain, live
         self.done = self.given_up = False
         self.features: Any = None
+        self.encoded_ns = (0, 0)
         self.error: EngineError | None = None
 
 
@@ -123,7 +125,8 @@ class EncoderThread:
             return self._encoder.view(features, image, stream)
         if picture.error is not None:
             raise picture.error
-        return self._encoder.view(picture.features, image, stream)
+        view = self._encoder.view(picture.features, image, stream)
+        return replace(view, encoded_ns=picture.encoded_ns)
 
     def begin(
         self, image: Image, owner: str, domain: bytes, due_ns: int, *, live: bool
@@ -216,6 +219,7 @@ class EncoderThread:
         else:
             for picture, features in zip(batch, found, strict=True):
                 picture.features = features
+                picture.encoded_ns = began_ns, self._clock()
         self._queue.together.observe(len(batch), self._clock() - began_ns)
 
 

@@ -25,7 +25,7 @@ from headstart.engine.chat.context_window import (
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from headstart.engine.errors import ContextFull
-from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, Pcm, Thinning, View
+from headstart.engine.interfaces import Clock, LiveFrameEncoder, ModelServices, Pcm, Thinning, View
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
@@ -55,7 +55,7 @@ class Conversation:
     Holds no K/V: it computes which tokens the stream shall have, and which ranges to evict.
     """
 
-    def __init__(self, services: ModelServices, stream: Stream) -> None:
+    def __init__(self, services: ModelServices, stream: Stream, clock: Clock) -> None:
         self._services = services
         self._stream = stream
         self.remember(api.Window())
@@ -74,7 +74,7 @@ class Conversation:
         self.ended: Utterance | None = None  # the last one, if it may be continued
         self.clips = Clips(services, stream)
         self.writing = Writing(services.reader, stream)
-        self.stills = Stills(services.stills, services.image_encoder, stream)
+        self.stills = Stills(services.stills, services.image_encoder, stream, clock)
         self.only_hears = False
         """Transcription only: no items are kept, and the stream stays empty."""
 
@@ -288,7 +288,7 @@ class Conversation:
             if self.utterance.heard is not None:
                 self.utterance.heard.append(image)
             return
-        view = self._services.image_encoder.encode_image(image, self._stream, live=True)
+        view = self.stills.frame(image)
         self.writing.look_at(image, view.ids, live=True)
         if view.key == self._last_view_key:
             return

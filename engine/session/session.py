@@ -19,7 +19,7 @@ from headstart.engine import api
 from headstart.engine.chat.context_window import ContextWindow, Prompt
 from headstart.engine.chat.render import Modality, RenderedPrompt, count
 from headstart.engine.errors import ContextFull, EngineError, PictureNotEncoded
-from headstart.engine.interfaces import ModelServices, Pcm, Recognition
+from headstart.engine.interfaces import Clock, ModelServices, Pcm, Recognition
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Reconciled, Stream
 from headstart.engine.session.chunk_trace import ChunkTrace, stage_spans
@@ -44,7 +44,6 @@ MAX_MOVES = 16
 
 Emit = Callable[[api.Event], None]
 NewStream = Callable[[str], Stream]
-Clock = Callable[[], int]
 Mover = Callable[[KvMove], None]  # carries out an eviction's moves in memory
 
 
@@ -62,7 +61,7 @@ class Session:
     ) -> None:
         self.name = name
         self.stream = new_stream(name)
-        self.conversation = Conversation(services, self.stream)
+        self.conversation = Conversation(services, self.stream, clock)
         self.commands = CommandQueue(name)
         self.answer: Answer | None = None  # the conversation's
         self.side_answers: list[Answer] = []  # out of band
@@ -393,7 +392,7 @@ class Session:
         """Account a decoder step that prefilled tokens of this session."""
         for trace in self.traces:
             trace.prefill_ns += (ended_ns - began_ns) // len(self.traces)
-        if self.conversation.utterance is not None and self.answer is None:
+        if self.answer is None:
             self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
 
     def moved(self, move: api.Move) -> None:

@@ -1,4 +1,5 @@
-"""The newest still of a session, and which parts of it the conversation has in which resolution."""
+"""A session's pictures on their way into its stream: the newest still, which parts of it the
+conversation has in which resolution, and when the encoder was at work."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 
 from headstart.engine import api
 from headstart.engine.errors import EngineError
-from headstart.engine.interfaces import ImageEncoder, StillEncoder, StillPart, View
+from headstart.engine.interfaces import Clock, ImageEncoder, StillEncoder, StillPart, View
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.errors import BadTokenBudget
 
@@ -16,11 +17,17 @@ MAX_SPANS = 64
 
 
 class Stills:
-    """Encodes the stills of one session's `stream`; without `encoder` whole and in one resolution,
-    by `plain`."""
+    """Encodes the pictures of one session's `stream`. Live frames are encoded by `plain`; so are
+    stills, whole and in one resolution, without an `encoder`. `clock`: as the session's."""
 
-    def __init__(self, encoder: StillEncoder | None, plain: ImageEncoder, stream: Stream) -> None:
-        self._encoder, self._plain, self._stream = encoder, plain, stream
+    def __init__(
+        self,
+        encoder: StillEncoder | None,
+        plain: ImageEncoder,
+        stream: Stream,
+        clock: Clock,
+    ) -> None:
+        self._encoder, self._plain, self._stream, self._clock = encoder, plain, stream, clock
         self._newest: api.Image | None = None  # kept if a question may need more of it
         self._before: api.Image | None = None  # the still before it, to tell what has changed
         self._item_id = self._item_before = ""  # of those two
@@ -31,7 +38,7 @@ class Stills:
         """A still of an item whose text is `words`, as much of it as they need; in `stream`, which
         may be that of an answer out of band."""
         if self._encoder is None:
-            return self._plain.encode_image(picture, stream)
+            return self._encode_plainly(picture, stream, live=False)
         before = self._newest if stream is self._stream else None
         parts: Sequence[StillPart] = (StillPart(picture.max_tokens),)
         if not picture.max_tokens:
@@ -41,6 +48,17 @@ class Stills:
         if stream is self._stream:
             self._before, self._item_before = self._newest, self._item_id
             self._newest, self._shown = picture, dict.fromkeys(parts, view.ids)
+        return view
+
+    def frame(self, picture: api.Image) -> View:
+        """A frame of a live camera."""
+        return self._encode_plainly(picture, self._stream, live=True)
+
+    def _encode_plainly(self, picture: api.Image, stream: Stream, *, live: bool) -> View:
+        began_ns = self._clock()
+        view = self._plain.encode_image(picture, stream, live=live)
+        at_work_ns = view.encoded_ns or (began_ns, self._clock())
+        self._spans.append(api.Span("encode", *at_work_ns))
         return view
 
     @contextmanager
@@ -97,7 +115,7 @@ class Stills:
         return view
 
     def take_spans(self) -> list[api.Span]:
-        """The work on this session's stills since somebody called this."""
+        """The work on this session's pictures since somebody called this."""
         taken = list(self._spans)
         self._spans.clear()
         return taken

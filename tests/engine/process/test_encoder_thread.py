@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -95,16 +96,23 @@ def picture(look: int, width: int = 1) -> api.Image:
 
 
 def test_a_picture_is_encoded_there_and_taken_here(rig: Rig) -> None:
-    """It is not done before somebody collects it; then nothing is computed again."""
+    """It is not done before somebody collects it; then nothing is computed again. The view says
+    when it was encoded, not when it was taken; a picture encoded on the spot has no such time."""
     image = picture(1)
+    before_ns = time.monotonic_ns()
     begun = rig.begin(image)
     assert begun is not None
     assert not begun.done
     rig.encoder.may.release()
     rig.until_done(begun)
+    done_ns = time.monotonic_ns()
     view = rig.thread.encode_image(image, rig.stream)
     assert view.text == "1"
+    assert view.encoded_ns is not None
+    began_ns, ended_ns = view.encoded_ns
+    assert before_ns <= began_ns < ended_ns <= done_ns
     assert rig.encoder.threads == ["encoder"]
+    assert rig.thread.encode_image(picture(2), rig.stream).encoded_ns is None
 
 
 def test_pictures_of_one_size_share_a_batch(rig: Rig) -> None:

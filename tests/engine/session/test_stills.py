@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from headstart.engine.errors import PictureNotEncoded
 from headstart.engine.interfaces import Detail, StillPart, View
 from headstart.engine.kvcache.token_stream import Stream
 from tests.engine.commands import end, respond, user_item
-from tests.engine.fakes import Bench
+from tests.engine.fakes import Bench, FakeImageEncoder
 
 QUESTION = "what is the capital of france"
 
@@ -150,6 +151,45 @@ def test_work_on_stills_is_in_the_turns_record(parts: tuple[Bench, FakeStills]) 
     first = {event.generation: event for event in reversed(deltas)}
     encoded = {n: [s for s in event.spans if s.stage == "encode"] for n, event in first.items()}
     assert encoded == {1: [api.Span("encode", 3, 5)] * 2, 2: []}
+
+
+class SlowImageEncoder(FakeImageEncoder):
+    """Takes a second, or, of a bright picture, says that it was done in an earlier one."""
+
+    def __init__(self) -> None:
+        self.bench: Bench | None = None
+
+    def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
+        assert self.bench is not None
+        began_ns = self.bench.now_ns
+        self.bench.now_ns += 10**9
+        view = super().encode_image(image, stream, live=live)
+        beside = image.rgb[0] > 100
+        return replace(view, encoded_ns=(began_ns - 10**9, began_ns)) if beside else view
+
+
+def test_the_wait_for_a_picture_is_the_encoders() -> None:
+    """A typed turn's first words tell when its picture and a frame before it were encoded, within
+    the step or beside it, and when they were prefilled. Else its wait would be the queue's."""
+    encoder = SlowImageEncoder()
+    bench = encoder.bench = Bench(image_encoder=encoder)
+    bench.open()
+    for number, look in enumerate((9, 200), 1):
+        at_ns = bench.now_ns
+        picture = api.Image(1, 1, bytes([look, 0, 0]))
+        parts = picture, api.Text("what is it")
+        bench.tell(api.Frame("s", 0, api.Image(1, 1, bytes([number, 0, 0]))))
+        bench.tell(api.AddItem("s", api.Item(f"u{number}", api.Role.USER, parts)))
+        bench.run()
+        bench.tell(respond(number))
+        bench.run()
+        deltas = [event for event in bench.events if isinstance(event, api.Delta)]
+        first = next(delta for delta in deltas if delta.generation == number)
+        spans = [span for span in first.spans if span.stage == "encode"]
+        assert [span.end_ns - span.start_ns for span in spans] == pytest.approx([10**9] * 2, 1e-4)
+        assert all(at_ns <= span.start_ns for span in spans)
+        assert "prefill" in {span.stage for span in first.spans}
+    bench.close()
 
 
 def test_a_removed_picture_is_not_shown_again(parts: tuple[Bench, FakeStills]) -> None:
