@@ -18,6 +18,7 @@ from hypothesis import settings
 
 from headstart.engine.weights import ensure
 from headstart.kernels import levels
+from tests import patience
 
 pytest_plugins = ("tests.parallel",)
 
@@ -93,7 +94,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Chance is the same for a test, and for the fixtures made for it, whatever ran before."""
+    """Chance is the same for a test, and for the fixtures made for it, whatever ran before; clients
+    have patience."""
+    patience.lengthen()
     random.seed(0)
     if "torch" in sys.modules:  # it takes seconds to import, and half of the tests need none
         sys.modules["torch"].manual_seed(0)

@@ -90,6 +90,9 @@ class Tool:
             for package in folder.glob("*.deb"):
                 _run(folder, "dpkg", "-x", package.name, ".", must=True)
                 package.unlink()
+            for program in self.programs:
+                if not (folder / program).is_file():  # or a link to one of another package
+                    raise ToolError(f"{name} and what was fetched with it have no {program}")
             shutil.rmtree(self.folder, ignore_errors=True)
             folder.rename(self.folder)
 
@@ -97,13 +100,14 @@ class Tool:
         """Whether the packages are there now; if they `must` be, ToolError says what is wrong."""
         wanted = set(self.packages)
         if self.with_dependencies:
-            command = ("apt-get", "install", "-qq", "--print-uris", "--no-install-recommends")
+            # Not --print-uris, which leaves out what is in apt's own cache, if not installed.
+            command = ("apt-get", "install", "-qq", "--simulate", "--no-install-recommends")
             listed = _output(folder, *command, *self.packages, must=must)
             if listed is None:
                 return False
-            # 'URI' name_version_architecture.deb bytes digest
-            files = [line.split()[1] for line in listed.splitlines() if len(line.split()) > 1]
-            wanted |= {file.split("_")[0] for file in files}
+            # Inst name (version release [architecture])
+            lines = [line.split() for line in listed.splitlines()]
+            wanted |= {words[1] for words in lines if words[:1] == ["Inst"]}
         return _run(folder, "apt-get", "download", "-qq", *sorted(wanted), must=must)
 
 

@@ -21,7 +21,9 @@ LISTS = """#!/bin/sh
 PATH=/usr/bin:/bin
 echo "$@" >> calls
 case $1 in
-install) echo "'http://a.org/libthing' libthing_1%3a2_all.deb 12 SHA256:34" ;;
+install) case "$*" in  # the library is in apt's cache: --print-uris leaves it out
+    *--simulate*) echo "Inst libthing (1:2 Debian:12 [all])"; echo "Conf libthing (1:2)" ;;
+    esac ;;
 download) shift; for name; do [ "$name" = -qq ] || : > "$name"_1.deb; done ;;
 esac
 """
@@ -57,6 +59,15 @@ def test_what_a_package_needs_is_fetched_with_it(programs: Path) -> None:
     for script in programs.iterdir():
         script.unlink()
     assert TOOL.ensure() == [path]
+
+
+def test_a_program_that_leads_nowhere_is_not_kept(programs: Path) -> None:
+    """Its link is to a file of a package that was not fetched: that is said, and tried again the
+    next time, instead of being taken for the program."""
+    install(programs, apt_get=LISTS, dpkg=UNPACKS.replace(": >", "ln -sf missing"))
+    with pytest.raises(ToolError, match=r"thing-of-nobody .* have no usr/bin/thing-of-nobody"):
+        TOOL.ensure()
+    assert not list(debian_tools.CACHE.iterdir())
 
 
 def test_of_several_processes_one_fetches(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,7 @@ again once either side has started to close the session's connection:
 A connection that exceeds its time is dropped and counted. Bound: `pending_max`. When one more
 arrives, or no descriptor is left, the one that has waited longest for its peer is dropped, else the
 oldest (`crowded`): a genuine client needs only milliseconds. Checking all connections once a second
-is cheaper than one timer each.
-
+is cheaper than one timer each. Time in which our own loop stood still does not count.
 """
 
 from __future__ import annotations
@@ -112,6 +111,13 @@ class PendingConnections:
     def drop(self, pending: PendingConnection) -> float | None:
         """Remove it; returns since when it was pending, None if it was not."""
         return self._since.pop(pending, None)
+
+    def excuse(self, stood_still_s: float, now_s: float) -> None:
+        """Give all that long more: the loop stood still, and what they sent meanwhile lies unread
+        in their sockets. (uvloop runs timers before it reads.)"""
+        self._since = {
+            pending: min(since_s + stood_still_s, now_s) for pending, since_s in self._since.items()
+        }
 
     def drop_expired(self, now_s: float, connections: Iterable[OpenConnection]) -> None:
         """Drop those that exceeded their time. `connections`: all open ones of the server."""

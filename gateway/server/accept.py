@@ -183,9 +183,14 @@ class Acceptor:
     # --- while they are here ----------------------------------------------------------------------
 
     async def _check_pending(self) -> None:
+        every_s, looked_s = self.pending.limits.check_every_s, self._loop.time()
         while True:
-            await asyncio.sleep(self.pending.limits.check_every_s)
+            await asyncio.sleep(every_s)
+            now_s = self._loop.time()
+            late_s, looked_s = now_s - looked_s - every_s, now_s
             try:
-                self.pending.drop_expired(self._loop.time(), connections(self._state))
+                if late_s > every_s:
+                    self.pending.excuse(late_s, now_s)
+                self.pending.drop_expired(now_s, connections(self._state))
             except Exception as error:  # a fault of ours; no one else checks the connections
                 tasks.report("guests", error)

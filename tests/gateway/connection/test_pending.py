@@ -213,6 +213,22 @@ def test_each_stage_has_its_time() -> None:
     assert len(table) == 0
 
 
+def test_our_own_standstill_is_not_their_fault() -> None:
+    """It counts for nobody, also not for one that came amid it; after it they have what was left of
+    their time, and no more."""
+    table = PendingConnections(PendingLimits(head_s=1.0), DroppedConnections())
+    before, amid = Standing("head"), Standing("head")
+    table.add(before, 10.0)
+    table.add(amid, 69.0)
+    table.excuse(60.0, 70.5)
+    table.drop_expired(70.5, ())
+    assert not before.is_cut
+    table.drop_expired(71.1, ())
+    assert (before.is_cut, amid.is_cut) == (True, False)
+    table.drop_expired(71.6, ())
+    assert amid.is_cut
+
+
 def test_the_one_that_has_waited_longest_makes_room() -> None:
     """For its peer; or the oldest, if all wait for us; nobody's place is nobody's."""
     table = PendingConnections(PendingLimits(), DroppedConnections())

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from websockets.asyncio.client import connect
 
 from headstart.gateway.connection.pending import (
     DroppedConnections,
+    PendingConnections,
     PendingLimits,
 )
 from headstart.gateway.server.accept import Acceptor
@@ -158,6 +160,31 @@ async def test_a_goodbye_that_nobody_reads_is_not_waited_for() -> None:
         writer.write(bytes((0x88, 0x80)) + bytes(4))  # close
         assert await is_well(running)
         assert running.gateway.dropped_connections == {"closing": 1}
+
+
+def test_what_came_while_the_loop_stood_still_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine pauses for longer than a head may take, right when a connection has come, whose
+    request lies in its socket: the check's timer is the first to run, and yet it is answered."""
+    add = PendingConnections.add
+
+    def add_and_pause(table: PendingConnections, pending: Any, now_s: float) -> None:
+        add(table, pending, now_s)
+        if pending.stage == "handshake":
+            time.sleep(2.0)  # the whole loop
+
+    monkeypatch.setattr(PendingConnections, "add", add_and_pause)
+
+    async def run() -> None:
+        async with running_gateway() as running:
+            host, port = running.url.partition("://")[2].split(":")
+            with socket.create_connection((host, int(port))) as peer:
+                peer.send(b"GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                peer.setblocking(False)
+                reply = await asyncio.get_running_loop().sock_recv(peer, 12)
+            assert reply == b"HTTP/1.1 200"
+            assert not running.gateway.dropped_connections
+
+    uvloop.run(run())
 
 
 async def test_a_session_may_be_silent() -> None:
