@@ -5,13 +5,19 @@ with name, file and spec, and does not run. It runs when one of its other names 
 with `importlib.util.LazyLoader`, which any look through `sys.modules` for a file name would set
 off). The module is here because gateway and engine both use it, and this package is all that the
 gateway knows of the engine.
+
+While a module runs, other threads that ask for something of it wait, by the import system's own
+lock of that module. That one knows who waits for whom: where two threads import modules that need
+each other, one of them goes on with a module that has run in part, as with any import. With another
+lock they would wait for each other forever: one runs the module and imports something, the other is
+importing that and asks for something of the module.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib._bootstrap
 import sys
-import threading
 from collections.abc import Collection, Iterator, Sequence
 from importlib.abc import Loader
 from importlib.machinery import ModuleSpec, PathFinder
@@ -21,7 +27,8 @@ from typing import Any
 _ITS_OWN = ("__all__", "__version__")
 """Names with underscores that only those ask for who want this module."""
 
-_running = threading.RLock()
+_bootstrap: Any = importlib._bootstrap
+"""Of which no public part has the locks: `_ModuleLockManager`, `_DeadlockError` (3.3 to 3.14)."""
 
 
 class _Deferred(ModuleType):
@@ -32,9 +39,13 @@ class _Deferred(ModuleType):
         # Others are asked of all modules by those who look for something else.
         if name.startswith("__") and name not in _ITS_OWN:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        with _running:  # others wait until it has run
-            loader = _loader_of(self)
-            if loader is not None:
+        loader = _loader_of(self)
+        if loader is not None and not loader.has_run:
+            with contextlib.ExitStack() as held:
+                try:
+                    held.enter_context(_bootstrap._ModuleLockManager(self.__name__))
+                except _bootstrap._DeadlockError:  # whoever runs it waits for this thread
+                    return super().__getattribute__(name)
                 loader.run(self)
         return super().__getattribute__(name)
 
@@ -44,7 +55,7 @@ class _DeferringLoader(Loader):
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self.has_begun = False
+        self.has_begun = self.has_run = False
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Deferred(spec.name)
@@ -59,6 +70,7 @@ class _DeferringLoader(Loader):
         self.has_begun = True
         try:
             self._loader.exec_module(module)
+            self.has_run = True
         except BaseException:
             self.has_begun = False
             raise

@@ -138,7 +138,7 @@ class InputSpeech:
         self._handle(self._segmenter.tick(now_ns), now_ns)
         self._turns.tick(now_ns)
         over = self._undecided
-        if over is not None and self._turns.is_late(over.stopped_ns, now_ns):
+        if over is not None and self._turns.has_waited(over, now_ns):
             self._decide(now_ns)
 
     def configure(self, now_ns: int) -> None:

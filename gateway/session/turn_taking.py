@@ -32,6 +32,8 @@ ECHO_AT_ONCE_MS = 400  # of sound, at a beginning of speech
 ECHO_MS = 3_000  # at most, when words are known
 UNHEARD_TURN_MS = 300
 """Speech that the recogniser has not come to counts as words from this length on."""
+UNHEARD_WAIT_MS = 15_000
+"""How long the words of speech that is over are waited for at most, of which none is known yet."""
 
 
 class TurnTaking:
@@ -118,6 +120,16 @@ class TurnTaking:
     def is_late(self, since_ns: int, now_ns: int) -> bool:
         """Whether the wait for words has exceeded its limit."""
         return now_ns - since_ns >= self._context.settings.false_interruption_ms * NS_PER_MS
+
+    def has_waited(self, over: EndedUtterance, now_ns: int) -> bool:
+        """Whether held speech that is over is classified now by what has been recognised. While
+        nothing has been, a busy engine has not come to it, and to drop a question for that would be
+        worse than to wait: the answer plays on meanwhile. What may continue a message waits for no
+        one (`is_turn`)."""
+        utterance = over.utterance
+        unheard = utterance.before is None and not utterance.text.strip()
+        more_ns = UNHEARD_WAIT_MS * NS_PER_MS if unheard else 0
+        return self.is_late(over.stopped_ns + more_ns, now_ns)
 
     def is_turn(self, over: EndedUtterance, now_ns: int) -> bool:
         """Whether a held utterance that has ended is answered: an interruption is, and so is an

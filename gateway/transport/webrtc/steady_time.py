@@ -7,7 +7,11 @@ computer without a battery sets its date at start) the jitter overflows its fiel
 reports end in an exception, and closing the call waits for them for ever.
 
 Dates that are sent (NTP stamps in reports) start at the wall clock and advance steadily, which RFC
-3550 §4 allows. Uses private parts, as `gateway.transport.webrtc.aiortc_hooks` does.
+3550 §4 allows.
+
+A paused machine makes every clock jump. aiortc's count of a camera's bit rate then forgets its past
+millisecond by millisecond, seconds of work for each hour, in which the loop stands still; here, at
+once. Uses private parts, as `gateway.transport.webrtc.aiortc_hooks` does.
 
 """
 
@@ -19,7 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from aioice import turn
-from aiortc import clock, rtcrtpreceiver, rtcrtpsender, rtcsctptransport
+from aiortc import clock, rate, rtcrtpreceiver, rtcrtpsender, rtcsctptransport
 
 CLOCK_READERS: tuple[ModuleType, ...] = (rtcrtpreceiver, rtcrtpsender, rtcsctptransport, turn)
 """Modules that use `time.time`, and nothing else of `time`."""
@@ -39,9 +43,22 @@ def steady_datetime() -> datetime.datetime:
     return datetime.datetime.fromtimestamp(_SteadyTime.time(), datetime.UTC)
 
 
+_erase_steps: Any = rate.RateCounter._erase_old
+
+
+def _erase_old(counter: Any, now_ms: int) -> None:
+    """Of a `RateCounter`. Past its window there is nothing left to be erased step by step."""
+    if now_ms - counter._origin_ms > 2 * counter._window_size:
+        counter.reset()
+        counter._origin_ms = now_ms - counter._window_size + 1
+    _erase_steps(counter, now_ms)
+
+
 def install() -> None:
-    """Call once, before the first call."""
+    """Call before the first call; once more changes nothing."""
     for module in CLOCK_READERS:
         reader: Any = module
         reader.time = _SteadyTime
     clock.current_datetime = steady_datetime
+    counter: Any = rate.RateCounter
+    counter._erase_old = _erase_old

@@ -200,15 +200,38 @@ def test_words_that_come_late_are_waited_for() -> None:
         assert [k for k in bench.types() if k.startswith("input_audio")] == kinds
 
 
+def test_a_question_over_an_answer_outlasts_a_busy_engine() -> None:
+    """The engine comes to it ten seconds after its end. The answer plays on, and is interrupted
+    then; if it is over by then, the question is answered behind it."""
+    for is_answered in (False, True):
+        bench = answering()
+        sing(bench, 1500)
+        bench.hear(silence_pcm(700))
+        bench.tick(9_300)
+        assert not bench.holds()
+        assert not bench.commands(api.DropSpeech)
+        if is_answered:
+            bench.answer(" red.")
+            bench.tick(100)
+        bench.hearing("What is the capital of France?", final=True)
+        assert bool(bench.commands(api.Cancel)) is not is_answered
+        assert len(bench.commands(api.EndSpeech)) == 1
+        kinds = [STARTED, STOPPED, "input_audio_buffer.committed"]
+        assert [k for k in bench.types() if k.startswith("input_audio")] == kinds
+
+
 def test_an_engine_that_never_tells_does_not_hold_for_ever() -> None:
-    """After two seconds what is known decides; and the next utterance decides at once."""
-    bench = answering()
-    sing(bench, 400)
-    bench.hear(silence_pcm(700))
-    bench.tick(1700)
-    assert not bench.commands(api.DropSpeech)
-    bench.tick(300)
-    assert bench.commands(api.DropSpeech)
+    """After two seconds what is known decides, after 17 that nothing is; and the next utterance
+    decides at once."""
+    for words, wait_ms in (("Mm.", 2_000), ("", 17_000)):
+        bench = answering()
+        sing(bench, 400)
+        bench.hear(silence_pcm(700))
+        bench.hearing(words)
+        bench.tick(wait_ms - 300)
+        assert not bench.commands(api.DropSpeech)
+        bench.tick(300)
+        assert bench.commands(api.DropSpeech)
     bench = answering()
     for _ in range(2):
         sing(bench, 400)

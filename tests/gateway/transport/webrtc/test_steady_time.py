@@ -14,6 +14,7 @@ import aioice
 import aiortc
 import pytest
 from aiortc import clock, rtcrtpreceiver, rtcsctptransport
+from aiortc.rate import RateCounter
 from aiortc.rtp import RtcpReceiverInfo, RtpPacket
 
 from headstart.gateway.transport.webrtc import steady_time
@@ -71,6 +72,33 @@ def test_round_trips_and_dates_go_on_steadily(monkeypatch: pytest.MonkeyPatch) -
     with jumped(monkeypatch, YEARS_S):
         assert 0 <= timers.time.time() - sent_s < 60
         assert 0 <= (clock.current_datetime() - dated).total_seconds() < 60
+
+
+class Counted(RateCounter):
+    """Counts how many buckets are looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(window_size=1000)
+        self.steps = 0
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "_origin_index" and value:
+            self.steps += 1
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("paused_ms", [700, 1300, 2001, 3_600_000])
+def test_a_pause_costs_a_camera_no_step_for_each_millisecond(paused_ms: int) -> None:
+    """A machine was paused for an hour: the bit rate is what it would be, after at most twice as
+    many steps as its window has milliseconds."""
+    steady_time.install()
+    counter = Counted()
+    for at_ms in (5_000, 5_400, 5_400 + paused_ms):
+        counter.add(10, at_ms)
+    assert counter.steps <= 2000
+    assert counter.rate(5_400 + paused_ms + 1) == (20 if paused_ms == 700 else 10) * 8
+    counter.add(10, 5_400 + paused_ms + 50)
+    assert counter._total.value == (30 if paused_ms == 700 else 20)
 
 
 async def test_a_call_ends_behind_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
