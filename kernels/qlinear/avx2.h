@@ -270,16 +270,6 @@ INLINE void panel_few(const int kind, const uint8_t *panel, const Input *in, int
     if (m < count) panel_packed(kind, 1, panel, in, m0 + m, acc + m);
 }
 
-/* Brings `count` groups from g0 into the cache while others are computed with; behind a panel's
- * last group lies the next panel. */
-INLINE void fetch_ahead(const int kind, const uint8_t *panel, int64_t g0, int count)
-{
-    const int64_t groups = block_of(kind) / GROUP;
-    const char *from = (const char *)panel + g0 / groups * cell_bytes(kind);
-    for (int64_t i = 0; i < count / groups * cell_bytes(kind); i += 64)
-        _mm_prefetch(from + i, _MM_HINT_T1);
-}
-
 #ifndef HEADSTART_AVX512
 /* One half of a group: codes to bytes, centred where the kind is; base[part] to -128 * their sum;
  * `most`: the largest size of a signed code so far, byte by byte. */
@@ -330,11 +320,19 @@ INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, 
     to->narrow = _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(most, bound), bound)) == -1;
 }
 
-/* Adds `count` expanded groups to acc[m_rows][16]. */
+/* A part of the panels that is expanded next, to be brought into the cache meanwhile. */
+typedef struct {
+    const char *from;
+    int64_t bytes;
+} Ahead;
+
+/* Adds `count` expanded groups to acc[m_rows][16], and fetches some of what is ahead with each: more
+ * at once would wait for the few lines that may be on their way. */
 INLINE void tile_expanded(const int kind, const int m_rows, const Scratch *w, const Input *in,
-                          int64_t m0, int64_t g0, int count, float acc[][PANEL])
+                          int64_t m0, int64_t g0, int count, float acc[][PANEL], const Ahead ahead)
 {
     const int parts = kind == Q6_K ? 2 : 1;
+    const int64_t step = (ahead.bytes / count + 63) / 64 * 64;
     const int8_t *q[TILE];
     const Group *group[TILE];
     UNROLL for (int m = 0; m < m_rows; m++) {
@@ -343,6 +341,8 @@ INLINE void tile_expanded(const int kind, const int m_rows, const Scratch *w, co
     }
     for (int i = 0; i < count; i++) {
         __m256i sum[2][2][TILE];
+        for (int64_t b = i * step; b < (i + 1) * step && b < ahead.bytes; b += 64)
+            _mm_prefetch(ahead.from + b, _MM_HINT_T1);
         dot_group(kind, 1, 2, m_rows, w->codes + i * PANEL * GROUP, q, sum);
         UNROLL for (int h = 0; h < 2; h++) {
             const __m256 scale[2] = {_mm256_load_ps(w->scale[i][0] + 8 * h),
@@ -362,23 +362,27 @@ INLINE void tile_expanded(const int kind, const int m_rows, const Scratch *w, co
     }
 }
 
-/* Adds `count` expanded groups to acc[0 .. m_count]. */
+/* Adds `count` expanded groups to acc[0 .. m_count]; each tile fetches its share of what is ahead. */
 INLINE void tiles(const int kind, const Scratch *w, const Input *in, int64_t m0, int m_count,
-                  int64_t g0, int count, float acc[][PANEL])
+                  int64_t g0, int count, float acc[][PANEL], const Ahead ahead)
 {
-    int m = 0;
-    for (; m + TILE <= m_count; m += TILE)
-        tile_expanded(kind, TILE, w, in, m0 + m, g0, count, acc + m);
-    if (m_count - m == 2) tile_expanded(kind, 2, w, in, m0 + m, g0, count, acc + m);
-    if (m_count - m == 1) tile_expanded(kind, 1, w, in, m0 + m, g0, count, acc + m);
+    const int64_t share = (ahead.bytes * TILE / m_count + 63) / 64 * 64;
+    for (int m = 0; m < m_count; m += TILE) {
+        const int64_t at = m / TILE * share, left = ahead.bytes - at;
+        const Ahead here = {ahead.from + at, left < 0 ? 0 : left < share ? left : share};
+        const int rows = m_count - m;
+        if (rows >= TILE) tile_expanded(kind, TILE, w, in, m0 + m, g0, count, acc + m, here);
+        else if (rows == 2) tile_expanded(kind, 2, w, in, m0 + m, g0, count, acc + m, here);
+        else tile_expanded(kind, 1, w, in, m0 + m, g0, count, acc + m, here);
+    }
 }
 
 /* Once expanded, Q4_K is Q4_1 and Q5_K is Q5_1: one function for both. */
 #define TILES(K)                                                                                  \
     static void tiles_##K(const Scratch *w, const Input *in, int64_t m0, int m_count, int64_t g0, \
-                          int count, float acc[][PANEL])                                          \
+                          int count, float acc[][PANEL], Ahead ahead)                             \
     {                                                                                             \
-        tiles(K, w, in, m0, m_count, g0, count, acc);                                             \
+        tiles(K, w, in, m0, m_count, g0, count, acc, ahead);                                      \
     }
 TILES(Q4_0) TILES(Q4_1) TILES(Q5_0) TILES(Q5_1) TILES(Q8_0) TILES(Q8_NARROW) TILES(Q6_K)
 #undef TILES
@@ -395,10 +399,12 @@ INLINE int panel_kind(const int kind, const uint8_t *panel, const Input *in, int
     for (int64_t g0 = 0; g0 < in->groups; g0 += CHUNK_GROUPS) {
         const int64_t left = in->groups - g0;
         const int groups = left < CHUNK_GROUPS ? (int)left : CHUNK_GROUPS;
+        /* Behind a panel's last group lies the next panel. */
+        const int64_t block = block_of(kind) / GROUP, bytes = cell_bytes(kind);
+        const Ahead ahead = {(const char *)panel + (g0 + groups) / block * bytes, groups / block * bytes};
         expand(kind, panel, g0, groups, scratch);
-        fetch_ahead(kind, panel, g0 + groups, groups);
         switch (kind == Q8_0 && is_narrow(scratch) ? Q8_NARROW : kind) {
-#define CASE(K, T) case K: tiles_##T(scratch, in, m0, count, g0, groups, scratch->acc); break;
+#define CASE(K, T) case K: tiles_##T(scratch, in, m0, count, g0, groups, scratch->acc, ahead); break;
             CASE(Q4_0, Q4_0) CASE(Q4_1, Q4_1) CASE(Q4_K, Q4_1) CASE(Q5_0, Q5_0) CASE(Q5_1, Q5_1)
             CASE(Q5_K, Q5_1) CASE(Q8_0, Q8_0) CASE(Q8_NARROW, Q8_NARROW)
             CASE(Q6_K, Q6_K)

@@ -1,5 +1,5 @@
 /* One panel with vectors of 512 bits and their integer dot products (AVX-512 VNNI), for many rows of x;
- * few go through avx2.h. A vector holds 16 rows of W times 4 values along K, so each accumulator has
+ * one or two go through avx2.h. A vector holds 16 rows of W times 4 values along K, so each accumulator has
  * one lane for each row of the panel, summed in the order of every other level.
  *
  * Codes are spread to unsigned bytes whose zero is 128 (0 where there is a minimum), so that sums
@@ -13,6 +13,8 @@
 #include "avx2.h"
 
 #define ROWS ROUNDED_ROWS /* rows of x that share one pass over a panel's chunk */
+#define PAIR 2            /* up to so many rows of x lie as avx2.h has them */
+#define DIRECT (2 * ROWS) /* up to so many, each tile unpacks codes in registers */
 
 typedef struct {
     float scale[ROWS], scaled_sum[ROWS];
@@ -63,12 +65,12 @@ INLINE void quantize_into_tile(const float *x, int m, int8_t *q, TileGroup *out)
 /* Items of the work of quantising: few rows one by one, many as one group of one tile. */
 static int64_t quantize_items(const Input *in)
 {
-    return in->rows <= FEW ? in->rows : (in->rows + ROWS - 1) / ROWS * in->groups;
+    return in->rows <= PAIR ? in->rows : (in->rows + ROWS - 1) / ROWS * in->groups;
 }
 
 static void quantize_range(const Input *in, int64_t from, int64_t end)
 {
-    if (in->rows <= FEW) {
+    if (in->rows <= PAIR) {
         for (int64_t m = from; m < end; m++)
             quantize_row(in->x + m * in->cols, in->groups, in->q + m * in->cols,
                          in->group + m * in->groups);
@@ -77,6 +79,10 @@ static void quantize_range(const Input *in, int64_t from, int64_t end)
     for (int64_t i = from; i < end; i++) {
         const int64_t m0 = i / in->groups * ROWS, left = in->rows - m0;
         const float *x = in->x + m0 * in->cols + i % in->groups * GROUP;
+        if (left < ROWS) { /* rows that are not there are zeros */
+            memset(in->q + i * ROWS * GROUP, 0, ROWS * GROUP);
+            memset((TileGroup *)in->group + i, 0, sizeof(TileGroup));
+        }
         for (int m = 0; m < ROWS && m < left; m++)
             quantize_into_tile(x + m * in->cols, m, in->q + i * ROWS * GROUP,
                                (TileGroup *)in->group + i);
@@ -140,23 +146,26 @@ INLINE void expand_scales(const int kind, const uint8_t *cell, int g, int i, Scr
     _mm512_store_ps(to->least[i], least);
 }
 
+/* Vector v of a group as unsigned bytes whose zero is 128, or 0 where there is a minimum. */
+INLINE __m512i raised(const int kind, const uint8_t *half, const int v)
+{
+    const int zero = zero_shift(kind) < 0 ? 0 : 1 << zero_shift(kind);
+    const __m512i code = codes_of_both(bits_of(kind), half, v);
+    return is_affine(kind) ? code : _mm512_add_epi8(code, _mm512_set1_epi8((char)(128 - zero)));
+}
+
 /* Spreads groups g0 .. g0 + count of a panel into the scratch. */
 INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, Scratch *to)
 {
     const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
-    const int zero = zero_shift(kind) < 0 ? 0 : 1 << zero_shift(kind);
-    const __m512i raise = _mm512_set1_epi8((char)(128 - zero));
     uint8_t *codes = to->codes;
     for (int i = 0; i < count; i++) {
         const uint8_t *cell = panel + (g0 + i) / groups * cell_bytes(kind);
         const int g = (int)((g0 + i) % groups);
         const uint8_t *half = cell + head_bytes(kind) + 2 * g * half_bytes(bits);
         expand_scales(kind, cell, g, i, to);
-        UNROLL for (int v = 0; v < VECTORS; v++, codes += 2 * 32) {
-            __m512i code = codes_of_both(bits, half, v);
-            if (!is_affine(kind)) code = _mm512_add_epi8(code, raise);
-            _mm512_store_si512(codes, code);
-        }
+        UNROLL for (int v = 0; v < VECTORS; v++, codes += 2 * 32)
+            _mm512_store_si512(codes, raised(kind, half, v));
     }
 }
 
@@ -171,11 +180,17 @@ typedef struct {
 } Chunk;
 
 /* Adds a chunk to the sums of m_rows rows, from row m of the scratch, row `first` of a tile. Sums wait
- * in the scratch from chunk to chunk; behind the last one they go to the output. */
-INLINE void tile_rows(const int kind, const int m_rows, Scratch *w, const Chunk *chunk, const int8_t *q,
-                      const TileGroup *group, int first, int m0)
+ * in the scratch from chunk to chunk; behind the last one they go to the output, of the first `there`
+ * rows. `panel`: where its codes are unpacked from, in registers; NULL: the scratch has them. Then
+ * `share` bytes of what is expanded next are fetched on the way, some with each group: more at once
+ * would wait for the few lines that may be on their way. */
+INLINE void tile_rows(const int kind, const int m_rows, const uint8_t *panel, Scratch *w,
+                      const Chunk *chunk, const int8_t *q, const TileGroup *group, int first, int m0,
+                      int there, const char *ahead, int64_t share)
 {
-    const int parts = kind == Q6_K ? 2 : 1, vectors = VECTORS / parts;
+    const int parts = kind == Q6_K ? 2 : 1, vectors = VECTORS / parts, bits = bits_of(kind);
+    const int groups = block_of(kind) / GROUP, fetched = 2 * half_bytes(bits);
+    const int64_t step = (share / chunk->count + 63) / 64 * 64;
     const uint8_t *codes = w->codes;
     float(*acc)[PANEL] = w->acc + m0;
     __m512 out[ROWS];
@@ -183,6 +198,16 @@ INLINE void tile_rows(const int kind, const int m_rows, Scratch *w, const Chunk 
         out[m] = chunk->is_first ? _mm512_setzero_ps() : _mm512_load_ps(acc[m]);
     q += 4 * first;
     for (int i = 0; i < chunk->count; i++, group++) {
+        const int at = panel ? 0 : i;
+        if (panel) {
+            const uint8_t *cell = panel + i / groups * cell_bytes(kind);
+            codes = cell + head_bytes(kind) + i % groups * fetched;
+            expand_scales(kind, cell, i % groups, 0, w);
+            UNROLL for (int b = 0; b < fetched; b += 64)
+                _mm_prefetch((const char *)codes + AHEAD_BYTES + b, _MM_HINT_T0);
+        } else
+            for (int64_t b = i * step; b < (i + 1) * step && b < share; b += 64)
+                _mm_prefetch(ahead + b, _MM_HINT_T1);
         UNROLL for (int part = 0; part < parts; part++) {
             __m512i sum[ROWS];
             UNROLL for (int m = 0; m < m_rows; m++)
@@ -190,23 +215,24 @@ INLINE void tile_rows(const int kind, const int m_rows, Scratch *w, const Chunk 
                              ? _mm512_setzero_si512()
                              : _mm512_set1_epi32(group->start[parts == 2 ? part : 2][first + m]);
             UNROLL for (int v = 0; v < vectors; v++) {
-                const __m512i code = _mm512_load_si512(codes);
+                const __m512i code = panel ? raised(kind, codes, part * vectors + v)
+                                           : _mm512_load_si512(codes);
                 UNROLL for (int m = 0; m < m_rows; m++) {
                     int32_t four;
                     memcpy(&four, q + 4 * m, 4);
                     sum[m] = _mm512_dpbusd_epi32(sum[m], code, _mm512_set1_epi32(four));
                 }
-                codes += 2 * 32;
+                if (!panel) codes += 2 * 32;
                 q += 4 * ROWS;
             }
-            const __m512 scale = _mm512_load_ps(w->scale[i][part]);
+            const __m512 scale = _mm512_load_ps(w->scale[at][part]);
             UNROLL for (int m = 0; m < m_rows; m++)
                 out[m] = _mm512_fmadd_ps(
                     _mm512_mul_ps(scale, _mm512_set1_ps(group->scale[first + m])),
                     _mm512_cvtepi32_ps(sum[m]), out[m]);
         }
         if (!is_affine(kind)) continue;
-        const __m512 least = _mm512_load_ps(w->least[i]);
+        const __m512 least = _mm512_load_ps(w->least[at]);
         UNROLL for (int m = 0; m < m_rows; m++)
             out[m] = _mm512_fmadd_ps(least, _mm512_set1_ps(group->scaled_sum[first + m]), out[m]);
     }
@@ -214,14 +240,14 @@ INLINE void tile_rows(const int kind, const int m_rows, Scratch *w, const Chunk 
         UNROLL for (int m = 0; m < m_rows; m++) _mm512_store_ps(acc[m], out[m]);
         return;
     }
-    const __mmask16 there = (__mmask16)((1u << w->width) - 1);
+    const __mmask16 lanes = (__mmask16)((1u << w->width) - 1);
     if (w->bias) {
-        const __m512 bias = _mm512_maskz_loadu_ps(there, w->bias);
+        const __m512 bias = _mm512_maskz_loadu_ps(lanes, w->bias);
         UNROLL for (int m = 0; m < m_rows; m++) out[m] = _mm512_add_ps(out[m], bias);
     }
     float *to = w->out + m0 * w->out_row;
     UNROLL for (int m = 0; m < m_rows; m++, to += w->out_row)
-        _mm512_mask_storeu_ps(to, there, out[m]);
+        if (m < there) _mm512_mask_storeu_ps(to, lanes, out[m]);
 }
 
 /* Adds a chunk to the sums of m_count rows from row m0 of x, the first of a tile. */
@@ -233,20 +259,20 @@ INLINE void tiles(const int kind, Scratch *w, const Chunk *chunk, const Input *i
         const int8_t *q = in->q + at * ROWS * GROUP;
         const TileGroup *group = (const TileGroup *)in->group + at;
         const int rows = m_count - m < ROWS ? m_count - m : ROWS;
-        /* What is written soon, and a share of what is read next. More at once would wait for the
-         * few lines that may be on their way. */
-        for (int i = 0; chunk->is_last && i < rows; i++)
+        for (int i = 0; chunk->is_last && i < rows; i++) /* is written soon */
             __builtin_prefetch(w->out + (m + i) * w->out_row, 1);
-        const int64_t share = (chunk->ahead_bytes * ROWS / m_count + 63) / 64 * 64;
-        for (int64_t i = 0; i < share; i += 64)
-            _mm_prefetch(chunk->ahead + m / ROWS * share + i, _MM_HINT_T1);
+        int64_t share = (chunk->ahead_bytes * ROWS / m_count + 63) / 64 * 64;
+        const char *ahead = chunk->ahead + m / ROWS * share;
+#define SOME(count, first)                                                                         \
+    tile_rows(kind, count, NULL, w, chunk, q, group, first, m + (first), count, ahead, share)
         if (rows == ROWS) {
-            tile_rows(kind, ROWS, w, chunk, q, group, 0, m);
+            SOME(ROWS, 0);
             continue;
         }
-        if (rows & 4) tile_rows(kind, 4, w, chunk, q, group, 0, m);
-        if (rows & 2) tile_rows(kind, 2, w, chunk, q, group, rows & 4, m + (rows & 4));
-        if (rows & 1) tile_rows(kind, 1, w, chunk, q, group, rows & 6, m + (rows & 6));
+        if (rows & 4) SOME(4, 0), share = 0;
+        if (rows & 2) SOME(2, rows & 4), share = 0;
+        if (rows & 1) SOME(1, rows & 6);
+#undef SOME
     }
 }
 
@@ -263,9 +289,22 @@ TILES(Q8_0) TILES(Q4_1) TILES(Q6_K)
 INLINE int panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
                       Scratch *scratch)
 {
-    if (in->rows <= FEW) {
+    if (in->rows <= PAIR) {
         panel_few(kind, panel, in, m0, count, scratch->acc);
         return 0;
+    }
+    if (in->rows <= DIRECT) {
+        const Chunk whole = {.count = (int)in->groups, .is_first = 1, .is_last = 1};
+        for (int m = 0; m < count; m += ROWS) {
+            const int64_t at = m / ROWS * in->groups;
+            const int8_t *q = in->q + at * ROWS * GROUP;
+            const TileGroup *group = (const TileGroup *)in->group + at;
+            const int left = count - m;
+            if (left <= 4)
+                tile_rows(kind, 4, panel, scratch, &whole, q, group, 0, m, left, NULL, 0);
+            else tile_rows(kind, ROWS, panel, scratch, &whole, q, group, 0, m, left, NULL, 0);
+        }
+        return 1;
     }
     const int64_t groups = block_of(kind) / GROUP;
     for (int64_t g0 = 0; g0 < in->groups; g0 += CHUNK_GROUPS) {

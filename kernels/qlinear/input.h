@@ -5,7 +5,7 @@
 #include "../level.h"
 #include "panel.h"
 
-#define FEW 4           /* up to so many rows of x, codes are unpacked in registers */
+#define FEW 4           /* up to so many rows of x, codes are unpacked in registers (AVX-512: see there) */
 #define CHUNK_GROUPS 32 /* groups of K expanded at a time: 16 KiB of codes */
 #define CHUNK_ROWS 128  /* rows of x per expansion of a panel */
 #define AHEAD_BYTES 2048 /* of the weight, fetched before use: +20 % for one row of x, Q5_0 */
@@ -26,7 +26,7 @@ typedef struct {
     int8_t *raised; /* [rows, cols]: q + 128, unsigned; for more than FEW rows, with AVX2 */
     Group *group;   /* [rows, groups] */
 } Input;
-/* With AVX-512, q and group of more than FEW rows have the order that avx512.h describes. */
+/* With AVX-512, q and group of more than PAIR rows have the order that avx512.h describes. */
 #define ROUNDED_ROWS 8 /* there is room for a multiple of these */
 
 /* --- activations ----------------------------------------------------------------------------- */

@@ -273,10 +273,10 @@ static int add_attention(Job *j, const Norm *norm, const Weight *in, const Weigh
     normalise(j, norm);
     if (multiply(j, j->normed, width, in, j->wide)) return -1;
     if (!cross) remember(j);
-    if (cross || !j->call->causal)
-        run(j, attend_all_piece, j->call->heads * j->rows, j->rows * width * LANES);
-    else
-        run(j, attend_piece, j->rows, j->rows * width * LANES);
+    /* A vector of keys and values takes about as long as a value of the element-wise stages. */
+    const int64_t values = j->rows * room_for_keys(j) * width / LANES;
+    if (cross || !j->call->causal) run(j, attend_all_piece, j->call->heads * j->rows, values);
+    else run(j, attend_piece, j->rows, values);
     if (j->failed || multiply(j, j->heads, width, out, j->product)) return -1;
     add(j->call->x, j->product, j->rows * width);
     return 0;

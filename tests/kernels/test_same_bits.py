@@ -33,7 +33,7 @@ def same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [1, 3, 9, 15, 134])
+@pytest.mark.parametrize("rows", [1, 3, 4, 8, 9, 15, 16, 134])
 @pytest.mark.parametrize("cols", [256, 1280])
 def test_packed_matmul(kind: str, rows: int, cols: int) -> None:
     """All kinds of weights, few rows and many, tiles and chunks that are not full; groups that are
@@ -50,7 +50,7 @@ def test_packed_matmul(kind: str, rows: int, cols: int) -> None:
 
 @pytest.mark.parametrize("name", LEVELS)
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("rows", [1, 2, 5, 13, 129])
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 7, 13, 129])
 def test_nothing_but_the_output_is_written(name: str, kind: str, rows: int) -> None:
     """An output between NaN rows, itself full of NaN before: all of it is computed, and no more."""
     weight = pack(kind, random_blocks(kind, 19, 256), 19, 256)

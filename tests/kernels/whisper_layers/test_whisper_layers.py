@@ -181,6 +181,24 @@ def test_threads_do_not_change_a_bit() -> None:
     assert torch.equal(*results)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_threads_that_share_few_words_of_a_long_sound(rows: int) -> None:
+    """The heads of a word are shared among threads where its sound is long: the same bits, of the
+    rows and of what they look at."""
+    model = stack(width=256, heads=4, causal=True, cross=True)
+    one = sequence(model, rows, before=4, keep=rows, heard=1500)
+    x, before = torch.randn(rows, 256), torch.get_num_threads()
+    watched, results = [(0, 1), (1, 3)], []
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            results.append(model(x, copies([one]), watched, backend="native"))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1][0], results[1][1][0])
+
+
 def test_what_does_not_fit_is_refused_and_nothing_written() -> None:
     """Wrong rows, too little room, a missing sound: an error by name."""
     model, sequences = decoder()
