@@ -121,6 +121,16 @@ Port = Annotated[
     str | None,
     typer.Option(help="TCP port; 0: any free one.", metavar="INTEGER", show_default="8080"),
 ]
+DemoPort = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        help="TCP port of the web page; 0: any free one.",
+        show_default="8080, or any free one",
+    ),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option(
@@ -263,6 +273,7 @@ def demo(
     device: Device = None,
     ears: Ears = None,
     ears_language: EarsLanguage = None,
+    port: DemoPort = None,
     api_key: ApiKey = NO_KEY,
 ) -> None:
     """Play the bundled spoken questions, one about a picture, then keep the web page running."""
@@ -274,7 +285,7 @@ def demo(
     options = TalkOptions(model=model, speak=True, api_key=api_key)
     flags = {"--ears": ears, "--ears-language": ears_language, "--device": device}
     arguments = server_arguments(flags)
-    command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
+    command = TalkCommand(files, options=options, server_arguments=arguments, stay=True, port=port)
     at_work()
     raise typer.Exit(run(command))
 

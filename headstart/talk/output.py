@@ -172,7 +172,8 @@ class PrettyOutput(Output):
         link = None if self.server_url is None else turn_link(self.server_url, turn)
         if link is not None:
             # In one piece, however narrow the terminal: it is there to be opened.
-            self._console.print(Text(link, style="bright_black"), soft_wrap=True)
+            line = f"this turn in the dashboard: {link}"
+            self._console.print(Text(line, style="bright_black"), soft_wrap=True)
 
     def close(self) -> None:
         if self._live is not None:
@@ -181,7 +182,9 @@ class PrettyOutput(Output):
 
     def staying(self, url: str) -> None:
         self._console.print(
-            f"\nNow you: open [bold]{url}[/bold] and talk. The server runs until Ctrl-C."
+            f"\nNow you: open [bold]{url}[/bold] and talk. The server runs until Ctrl-C.\n"
+            f"Latency dashboard: {url.rstrip('/')}/dashboard/",
+            soft_wrap=True,
         )
 
     def _refresh(self) -> None:
