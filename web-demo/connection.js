@@ -30,8 +30,7 @@ function whyClosed({ code, reason }) {
 function whatLoads({ state, reason, loading }) {
   if (state === "waiting") return "The engine is starting. That takes from seconds to a minute.";
   if (!loading) return reason ? `The engine is not ready: ${reason}.` : "The engine is starting.";
-  const share = loading.total > 0 ? ` (${Math.floor((100 * loading.done) / loading.total)} %)` : "";
-  return `Loading: ${loading.what}${share}`;
+  return `Loading: ${loading.what}`;
 }
 
 export class Connection {
@@ -40,7 +39,8 @@ export class Connection {
    * @param {{onEvent: Function, onLink: Function, onServer: Function, onLost: Function,
    *   onPassed: Function, askKey: Function}} listener
    *   onEvent(event) for each server event; onPassed(direction, event) for each event "sent" or
-   *   "received", whatever becomes of it; onLink(state, message) on the way there;
+   *   "received", whatever becomes of it; onLink(state, message, share) on the way there, with
+   *   the share of what is being loaded that is there, if that is known;
    *   onServer(status) with what `/status` says, once it is ready; askKey(sentence) promises a key;
    *   onLost(message, retryInMs, kept) when there is none; `kept`: the server keeps the
    *   conversation for a while
@@ -85,7 +85,8 @@ export class Connection {
         this.listener.onServer(status);
         return { model: model.name, webrtc: Boolean(webrtc) };
       }
-      this.listener.onLink("loading", whatLoads(engine));
+      const share = engine.loading?.total > 0 ? engine.loading.done / engine.loading.total : null;
+      this.listener.onLink("loading", whatLoads(engine), share);
       await new Promise((resolve) => setTimeout(resolve, STATUS_PERIOD_MS));
     }
   }

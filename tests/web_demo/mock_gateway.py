@@ -115,6 +115,7 @@ class MockGateway:
 
     script: Script
     engine: Json  # as in `/status`
+    model: Json  # the same
     webrtc: bool  # the same; it takes no calls whatever it says
     stages_ms: dict[str, float | None]
     received: Received
@@ -141,6 +142,7 @@ class MockGateway:
         """As new; connections that are open stay so."""
         self.script = Script()
         self.engine = {"state": "ready", "reason": "", "loading": None}
+        self.model = {"name": "mock", "llm_server": None}
         self.webrtc = False
         self.stages_ms = STAGES_MS
         self.received = Received()
@@ -171,9 +173,7 @@ class MockGateway:
             sent.result(START_WITHIN_S)
 
     async def _status(self, _: Request) -> Response:
-        return JSONResponse(
-            {"engine": self.engine, "model": {"name": "mock"}, "webrtc": self.webrtc}
-        )
+        return JSONResponse({"engine": self.engine, "model": self.model, "webrtc": self.webrtc})
 
     async def _converse(self, ws: WebSocket) -> None:
         self.received.models.append(ws.query_params["model"])
