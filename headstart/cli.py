@@ -35,6 +35,7 @@ Device = Annotated[
     str | None,
     typer.Option(
         help="What decodes: cpu, cuda or cuda:N; auto is the CPU (docs/gpu.md).",
+        metavar="DEVICE",
         show_default="auto",
     ),
 ]
@@ -42,13 +43,16 @@ Weights = Annotated[
     str | None,
     typer.Option(
         help="Storage of a model directory's weights: auto, bf16, fp32, int8, or dummy (random).",
+        metavar="FORM",
         show_default="auto",
     ),
 ]
 Size = Annotated[
     str | None,
     typer.Option(
-        help="With dummy weights: 3b, 7b or qwen2-vl-7b, without any files.", show_default=False
+        help="With dummy weights: 3b, 7b or qwen2-vl-7b, without any files.",
+        metavar="SIZE",
+        show_default=False,
     ),
 ]
 Tail = Annotated[
@@ -56,6 +60,7 @@ Tail = Annotated[
     typer.Option(
         help="What a directory's model reads of an unfinished unit of audio: closed (nothing) or "
         "provisional.",
+        metavar="HOW",
         show_default="auto",
     ),
 ]
@@ -70,30 +75,40 @@ Llm = Annotated[
     ),
 ]
 LlmModel = Annotated[
-    str | None, typer.Option(help="Which model of that server.", show_default="its only one")
+    str | None,
+    typer.Option(help="Which model of that server.", metavar="NAME", show_default="its only one"),
 ]
 LlmKeyEnv = Annotated[
     str | None,
-    typer.Option(help="Environment variable with that server's key.", show_default=False),
+    typer.Option(
+        help="Environment variable with that server's key.",
+        metavar="VARIABLE",
+        show_default=False,
+    ),
 ]
 LlmTokenizer = Annotated[
     str | None,
     typer.Option(
         "--tokenizer",
         help="Tokenizer and chat template of that server's model: a folder, or a GGUF file.",
+        metavar="PATH",
         show_default="chat messages",
     ),
 ]
 Senses = Annotated[
     str | None,
     typer.Option(
-        help="Whether pictures and sounds go to that server's model: words (never), native.",
+        help="Whether pictures and sounds go to that server's model: words (never), native "
+        "(always), auto (if it takes them).",
+        metavar="WHICH",
         show_default="auto",
     ),
 ]
 Endpoint = Annotated[
     str | None,
-    typer.Option("--engine-endpoint", help="ZeroMQ address between gateway and engine."),
+    typer.Option(
+        "--engine-endpoint", help="ZeroMQ address between gateway and engine.", metavar="ADDRESS"
+    ),
 ]
 EngineCount = Annotated[
     str | None,
@@ -109,6 +124,7 @@ Encoder = Annotated[
     typer.Option(
         help="What encodes a model directory's pictures: thread (of each engine) or process (one "
         "for all; docs/encoders.md).",
+        metavar="WHERE",
         show_default="thread",
     ),
 ]
@@ -116,7 +132,14 @@ EncoderUrl = Annotated[
     str | None,
     typer.Option("--encoder-url", help="ZeroMQ address of the encoder process.", metavar="ADDRESS"),
 ]
-Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="Address to listen on; 0.0.0.0: all of this machine's (docs/security.md).",
+        metavar="ADDRESS",
+        show_default="127.0.0.1",
+    ),
+]
 Port = Annotated[
     str | None,
     typer.Option(help="TCP port; 0: any free one.", metavar="INTEGER", show_default="8080"),
@@ -325,6 +348,15 @@ def keys(
     print("copy each folder to its host, and name it there in engine_keys (docs/many-engines.md)")
 
 
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Talk": (demo, serve, talk, ask, top),
+    "Recordings of a server": (recordings.replay, recordings.export, recordings.compare),
+    "Settings": (settings, validate),
+    "Parts of a server on their own": (web, engine, encoder, keys),
+}
+"""Own commands, as `headstart --help` groups them."""
+
+
 def _llm_flags(
     urls: list[str] | None, model: str | None, key_env: str | None, tokenizer: str | None
 ) -> dict[str, Any]:
@@ -356,7 +388,10 @@ def _root(
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Real-time audio and video conversations with a model that listens ahead."""
+    """Real-time audio and video conversations with a model that listens ahead.
+
+    Begin with `headstart demo`.
+    """
 
 
 def _add_plugin(app: typer.Typer, entry: importlib.metadata.EntryPoint) -> None:
@@ -378,6 +413,7 @@ def _add_plugin(app: typer.Typer, entry: importlib.metadata.EntryPoint) -> None:
 
     app.command(
         entry.name,
+        rich_help_panel="Models and benchmarks",
         help=PLUGIN_HELP.get(entry.name, f"Commands of {entry.value.partition(':')[0]}."),
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
         add_help_option=False,
@@ -388,10 +424,9 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
-    own: list[Callable[..., None]] = [demo, serve, talk, ask, settings, validate, engine, web]
-    own += [encoder, keys, top, recordings.replay, recordings.export, recordings.compare]
-    for command in own:
-        app.command()(command)
+    for panel, commands in PANELS.items():
+        for command in commands:
+            app.command(rich_help_panel=panel)(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):
         _add_plugin(app, entry)
     return app

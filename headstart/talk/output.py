@@ -31,6 +31,10 @@ STAGE_STYLES = {
 }
 COMPUTE_STYLE = "cyan"
 FRAMES_PER_S = 12
+TOO_SLOW = (
+    "late: recognition did not keep up. Other programs use the cores, or they are too slow for "
+    "this model (--model tiny is faster)"
+)
 STARTING = "starting a server (the first start compiles and fetches what is missing)"
 
 
@@ -284,6 +288,8 @@ def facts(wire: dict[str, Any]) -> list[str]:
         if (chunks["headroom_min"] or 0) > 0:
             line += f", headroom ≥ {chunks['headroom_min']:.0%}"
         lines.append(f"{line}, {chunks['overruns']} late")
+    if chunks["overruns"]:
+        lines.append(TOO_SLOW)
     kv = wire["kv"]
     if kv:
         lines.append(f"KV cache: {kv['tokens']} tokens, {kv['bytes'] / 1e6:.2f} MB")
