@@ -7,6 +7,7 @@ import { isPlayoutRefusal, realtimeUrl, sessionUpdate, subprotocols, withKey } f
 
 const STATUS_PERIOD_MS = 700;
 const STATUS_TIMEOUT_MS = 5_000;
+const ENGINE_USUAL_MS = 90_000; // an engine that has not connected by then may not be running
 const BACKOFF_MS = [1_000, 2_000, 4_000, 8_000, 15_000]; // the last one again and again
 const COME_BACK_MS = 300; // the first try, when the server keeps the conversation
 const MAX_BUFFERED_BYTES = 256 * 1024; // about 4 s of sound; beyond it sound is dropped and counted
@@ -26,9 +27,12 @@ function whyClosed({ code, reason }) {
   return "The connection to the server was lost.";
 }
 
-/** What the engine is doing before it can serve, as one sentence. */
-function whatLoads({ state, reason, loading }) {
-  if (state === "waiting") return "The engine is starting. That takes from seconds to a minute.";
+/** What the engine is doing before it can serve, for people. */
+export function whatLoads({ state, reason, loading }, waitedMs) {
+  if (state === "waiting") {
+    if (waitedMs < ENGINE_USUAL_MS) return "The engine is starting. That takes from seconds to a minute.";
+    return "No engine has connected yet. Is one running? Its log says what it waits for.";
+  }
   if (!loading) return reason ? `The engine is not ready: ${reason}.` : "The engine is starting.";
   return `Loading: ${loading.what}`;
 }
@@ -78,6 +82,7 @@ export class Connection {
 
   /** @returns {Promise<{model: string, webrtc: boolean}>} what is loaded; if calls are taken */
   async engineReady() {
+    const sinceMs = performance.now();
     for (;;) {
       const status = await this.status();
       const { engine, model, webrtc } = status;
@@ -86,7 +91,8 @@ export class Connection {
         return { model: model.name, webrtc: Boolean(webrtc) };
       }
       const share = engine.loading?.total > 0 ? engine.loading.done / engine.loading.total : null;
-      this.listener.onLink("loading", whatLoads(engine), share);
+      const said = whatLoads(engine, performance.now() - sinceMs);
+      this.listener.onLink("loading", said, share);
       await new Promise((resolve) => setTimeout(resolve, STATUS_PERIOD_MS));
     }
   }

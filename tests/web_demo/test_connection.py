@@ -28,6 +28,17 @@ def test_the_page_says_who_gets_what_is_said(
     assert ("nowhere else" in demo.text("#model-note")) is (llm_server is None)
 
 
+@pytest.mark.parametrize(
+    ("waited_ms", "said"), [(5_000, "is starting"), (120_000, "No engine has connected yet")]
+)
+def test_an_engine_that_never_comes_is_not_starting_for_ever(
+    demo: OpenPage, waited_ms: int, said: str
+) -> None:
+    """As where only half of a server is running."""
+    words = "async (ms) => (await import('/connection.js')).whatLoads({ state: 'waiting' }, ms)"
+    assert said in demo.page.evaluate(words, waited_ms)
+
+
 def test_while_the_engine_loads_the_page_says_what(
     browser: Browser, mock: MockGateway, open_page: PageOpener
 ) -> None:
