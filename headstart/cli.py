@@ -313,6 +313,21 @@ def demo(
     raise typer.Exit(run(command))
 
 
+def doctor(
+    model: Annotated[
+        str, typer.Option(help="small, medium or tiny.", metavar="NAME", show_default="small")
+    ] = "small",
+) -> None:
+    """Check whether this machine can run a server, without starting or fetching anything."""
+    from headstart.doctor import exit_code, findings
+
+    at_work()
+    found = findings(model)
+    for each in found:
+        print(f"{each.mark:<8} {each.sentence}")
+    raise typer.Exit(exit_code(found))
+
+
 def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")]) -> None:
     """Check a file of settings without starting anything."""
     given = sorted(_settings(file, {}, None).model_fields_set)
@@ -351,7 +366,7 @@ def keys(
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Talk": (demo, serve, talk, ask, top),
     "Recordings of a server": (recordings.replay, recordings.export, recordings.compare),
-    "Settings": (settings, validate),
+    "Settings and machine": (settings, validate, doctor),
     "Parts of a server on their own": (web, engine, encoder, keys),
 }
 """Own commands, as `headstart --help` groups them."""

@@ -67,8 +67,8 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
         arguments += ["--model", command.options.model]
     port = command.port
     if port is None:
-        port = STAY_PORT if command.stay and not _is_in_use(STAY_PORT) else 0
-    elif port and _is_in_use(port):
+        port = STAY_PORT if command.stay and not is_in_use(STAY_PORT) else 0
+    elif port and is_in_use(port):
         # Here, and not by the server: that one's sentence would stand within a log.
         raise PortInUse(HOST, port)
     output.starting()
@@ -86,7 +86,7 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
             raise await server.explain(error) from error
 
 
-def _is_in_use(port: int) -> bool:
+def is_in_use(port: int) -> bool:
     """Whether another program listens there. What else is wrong with a port, the server says."""
     with socket.socket() as probe_socket:
         probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
