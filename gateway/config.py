@@ -163,6 +163,8 @@ def _kind_and_bounds(field: FieldInfo) -> str:
         words += f" {low} up to {bounds['le']}" if "le" in bounds else f" {low} up"
     if "min_length" in bounds:
         words += ", not empty"
-    if "pattern" in bounds:
+    if field.examples:
+        words += f" such as {' or '.join(map(repr, field.examples))}"
+    elif "pattern" in bounds:
         words += f" like {bounds['pattern']}"
     return words

@@ -55,6 +55,7 @@ class Settings(BaseSettings):
     ears_language: str = Field(
         "en",
         pattern=r"^([a-z]{2,3}|auto)$",
+        examples=["en", "auto"],
         description="spoken language: a code such as 'en', or 'auto'; for multilingual ears",
     )
     adapter: str = Field(
@@ -66,7 +67,8 @@ class Settings(BaseSettings):
     weights: Literal["auto", "bf16", "fp32", "int8", "dummy"] = Field(
         "auto",
         description="storage of a model directory's weights; 'auto': int8 where the native "
-        "kernels run, else bf16; 'dummy': random ones",
+        "kernels run, else bf16; 'dummy': random ones. HEADSTART_WEIGHTS_FOLDER is another "
+        "variable: the folder of files that are not to be fetched",
     )
     size: Literal["3b", "7b", "qwen2-vl-7b"] | None = Field(
         None, description="with dummy weights, the model size in place of a directory"
@@ -99,6 +101,7 @@ class Settings(BaseSettings):
     encoder_url: str | None = Field(
         None,
         pattern=r"^(ipc|tcp)://.+",
+        examples=["tcp://10.0.0.2:7700"],
         description="address of an encoder process that runs already; none: here",
     )
     frame_pooling: Literal["auto", "off", "mean", "merge", "learned"] = Field(
@@ -123,6 +126,7 @@ class Settings(BaseSettings):
     llm: str | None = Field(
         None,
         pattern=rf"^{_URL}( {_URL})*$",
+        examples=["http://127.0.0.1:8000"],
         description="URL of an LLM server that decodes in place of the model; speech recognition "
         "and image labels stay here (docs/backends.md); several with spaces between them, which "
         "serve the same model; none: the model's own decoder",
@@ -136,6 +140,7 @@ class Settings(BaseSettings):
     llm_key_env: str | None = Field(
         None,
         pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        examples=["LLM_KEY"],
         description="environment variable with the LLM server's key; none: it needs none",
     )
     tokenizer: str | None = Field(
@@ -163,6 +168,7 @@ class Settings(BaseSettings):
     engine_endpoint: str | None = Field(
         None,
         pattern=r"^(ipc|tcp)://.+",
+        examples=["tcp://0.0.0.0:7700"],
         description="ZeroMQ address at which engines of other processes and hosts connect; none: "
         "no others (docs/many-engines.md)",
     )
@@ -174,12 +180,14 @@ class Settings(BaseSettings):
     engine_name: str | None = Field(
         None,
         pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$",
+        examples=["engine-1"],
         description="name of this host's engine among those of its gateway; none: its key's name, "
         "or the host's",
     )
     gateway_name: str | None = Field(
         None,
         pattern=r"^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$",
+        examples=["gateway-1"],
         description="this gateway's name among several behind a load balancer: part of its resume "
         "tokens, calls and client secrets (docs/many-gateways.md)",
     )
@@ -361,6 +369,7 @@ class Settings(BaseSettings):
     allowed_origins: str = Field(
         "",
         pattern=r"^((\*|https?://[^\s/]+/?)(\s+|$))*$",
+        examples=["https://example.org", "*"],
         description="other sites whose pages may use this server, separated by spaces; *: all",
     )
     allowed_hosts: str = Field(
@@ -382,11 +391,13 @@ class Settings(BaseSettings):
     device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$",
+        examples=["auto", "cpu", "cuda:0"],
         description="what decodes: cpu, cuda or cuda:N; auto: the CPU (docs/gpu.md)",
     )
     ears_device: str = Field(
         "auto",
         pattern=r"^(auto|cpu|cuda(:\d{1,2})?)$",
+        examples=["auto", "cpu", "cuda:0"],
         description="what recognises speech: cpu, cuda or cuda:N; auto: the GPU that decodes, if "
         "one does (docs/performance.md)",
     )
@@ -414,6 +425,7 @@ class Settings(BaseSettings):
     ice_servers: str = Field(
         "",
         pattern=r"^((stuns?|turns?):[^\s]+(\s+|$))*$",
+        examples=["stun:stun.example.org:3478"],
         description="STUN and TURN servers for WebRTC, as stun: and turn: URLs separated by spaces",
     )
     ice_private_candidates: bool = Field(

@@ -21,7 +21,7 @@ from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
 from headstart.recordings import commands as recordings
 from headstart.server_commands import encoder, engine, serve, web
-from headstart.server_options import Device, Ears, EarsLanguage, Model
+from headstart.server_options import DemoPort, Device, Ears, EarsLanguage, Model
 from headstart.talk_commands import ask, server_arguments, talk
 from headstart.top.command import top
 
@@ -38,6 +38,7 @@ def demo(
     device: Device = None,
     ears: Ears = None,
     ears_language: EarsLanguage = None,
+    port: DemoPort = None,
     api_key: ApiKey = NO_KEY,
 ) -> None:
     """Play the bundled spoken questions, one about a picture, then keep the web page running."""
@@ -49,9 +50,24 @@ def demo(
     options = TalkOptions(model=model, speak=True, api_key=api_key)
     flags = {"--ears": ears, "--ears-language": ears_language, "--device": device}
     arguments = server_arguments(flags)
-    command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
+    command = TalkCommand(files, options=options, server_arguments=arguments, stay=True, port=port)
     at_work()
     raise typer.Exit(run(command))
+
+
+def doctor(
+    model: Annotated[
+        str, typer.Option(help="small, medium or tiny.", metavar="NAME", show_default="small")
+    ] = "small",
+) -> None:
+    """Check whether this machine can run a server, without starting or fetching anything."""
+    from headstart.doctor import exit_code, findings
+
+    at_work()
+    found = findings(model)
+    for each in found:
+        print(f"{each.mark:<8} {each.sentence}")
+    raise typer.Exit(exit_code(found))
 
 
 def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")]) -> None:
@@ -91,6 +107,15 @@ def keys(
     print("copy each folder to its host, and name it there in engine_keys (docs/many-engines.md)")
 
 
+PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+    "Talk": (demo, serve, talk, ask, top),
+    "Recordings of a server": (recordings.replay, recordings.export, recordings.compare),
+    "Settings and machine": (settings, validate, doctor),
+    "Parts of a server on their own": (web, engine, encoder, keys),
+}
+"""Own commands, as `headstart --help` groups them."""
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         print(f"headstart {importlib.metadata.version('headstart')}")
@@ -102,7 +127,10 @@ def _root(
         bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Real-time audio and video conversations with a model that listens ahead."""
+    """Real-time audio and video conversations with a model that listens ahead.
+
+    Begin with `headstart demo`.
+    """
 
 
 def _add_plugin(app: typer.Typer, entry: importlib.metadata.EntryPoint) -> None:
@@ -124,6 +152,7 @@ def _add_plugin(app: typer.Typer, entry: importlib.metadata.EntryPoint) -> None:
 
     app.command(
         entry.name,
+        rich_help_panel="Models and benchmarks",
         help=PLUGIN_HELP.get(entry.name, f"Commands of {entry.value.partition(':')[0]}."),
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
         add_help_option=False,
@@ -134,10 +163,9 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
-    own: list[Callable[..., None]] = [demo, serve, talk, ask, settings, validate, engine, web]
-    own += [encoder, keys, top, recordings.replay, recordings.export, recordings.compare]
-    for command in own:
-        app.command()(command)
+    for panel, commands in PANELS.items():
+        for command in commands:
+            app.command(rich_help_panel=panel)(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):
         _add_plugin(app, entry)
     return app

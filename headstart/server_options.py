@@ -15,29 +15,48 @@ Config = Annotated[
     typer.Option(
         "--config",
         help="TOML file of settings (`headstart settings` prints one).",
+        metavar="FILE",
         show_default=False,
     ),
 ]
 Model = Annotated[
-    str | None, typer.Option(help="Name of a model, or its directory.", show_default="small")
+    str | None,
+    typer.Option(
+        help="small, medium, tiny, or a model's directory (docs/models.md).",
+        metavar="NAME|DIR",
+        show_default="small",
+    ),
 ]
 Ears = Annotated[
     str | None,
     typer.Option(
         help="Whisper for recognition: folder, weights by name, or auto (the largest fetched one "
         "that this machine can run in real time).",
+        metavar="WHISPER",
         show_default="the model's own",
     ),
 ]
 EarsLanguage = Annotated[
     str | None,
-    typer.Option(help="Spoken language: a code, or auto.", show_default="en"),
+    typer.Option(
+        help="Spoken language: a code, or auto; others than en need a multilingual --ears.",
+        metavar="CODE",
+        show_default="en",
+    ),
 ]
-Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        help="local, or fake: a script answers, without a model, for tests of clients.",
+        metavar="ENGINE",
+        show_default="local",
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option(
         help="What decodes: cpu, cuda or cuda:N; auto is the CPU (docs/gpu.md).",
+        metavar="DEVICE",
         show_default="auto",
     ),
 ]
@@ -45,13 +64,16 @@ Weights = Annotated[
     str | None,
     typer.Option(
         help="Storage of a model directory's weights: auto, bf16, fp32, int8, or dummy (random).",
+        metavar="FORM",
         show_default="auto",
     ),
 ]
 Size = Annotated[
     str | None,
     typer.Option(
-        help="With dummy weights: 3b, 7b or qwen2-vl-7b, without any files.", show_default=False
+        help="With dummy weights: 3b, 7b or qwen2-vl-7b, without any files.",
+        metavar="SIZE",
+        show_default=False,
     ),
 ]
 Tail = Annotated[
@@ -59,6 +81,7 @@ Tail = Annotated[
     typer.Option(
         help="What a directory's model reads of an unfinished unit of audio: closed (nothing) or "
         "provisional.",
+        metavar="HOW",
         show_default="auto",
     ),
 ]
@@ -73,30 +96,40 @@ Llm = Annotated[
     ),
 ]
 LlmModel = Annotated[
-    str | None, typer.Option(help="Which model of that server.", show_default="its only one")
+    str | None,
+    typer.Option(help="Which model of that server.", metavar="NAME", show_default="its only one"),
 ]
 LlmKeyEnv = Annotated[
     str | None,
-    typer.Option(help="Environment variable with that server's key.", show_default=False),
+    typer.Option(
+        help="Environment variable with that server's key.",
+        metavar="VARIABLE",
+        show_default=False,
+    ),
 ]
 LlmTokenizer = Annotated[
     str | None,
     typer.Option(
         "--tokenizer",
         help="Tokenizer and chat template of that server's model: a folder, or a GGUF file.",
+        metavar="PATH",
         show_default="chat messages",
     ),
 ]
 Senses = Annotated[
     str | None,
     typer.Option(
-        help="Whether pictures and sounds go to that server's model: words (never), native.",
+        help="Whether pictures and sounds go to that server's model: words (never), native "
+        "(always), auto (if it takes them).",
+        metavar="WHICH",
         show_default="auto",
     ),
 ]
 Endpoint = Annotated[
     str | None,
-    typer.Option("--engine-endpoint", help="ZeroMQ address between gateway and engine."),
+    typer.Option(
+        "--engine-endpoint", help="ZeroMQ address between gateway and engine.", metavar="ADDRESS"
+    ),
 ]
 EngineCount = Annotated[
     str | None,
@@ -112,6 +145,7 @@ Encoder = Annotated[
     typer.Option(
         help="What encodes a model directory's pictures: thread (of each engine) or process (one "
         "for all; docs/encoders.md).",
+        metavar="WHERE",
         show_default="thread",
     ),
 ]
@@ -119,10 +153,27 @@ EncoderUrl = Annotated[
     str | None,
     typer.Option("--encoder-url", help="ZeroMQ address of the encoder process.", metavar="ADDRESS"),
 ]
-Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
+Host = Annotated[
+    str | None,
+    typer.Option(
+        help="Address to listen on; 0.0.0.0: all of this machine's (docs/security.md).",
+        metavar="ADDRESS",
+        show_default="127.0.0.1",
+    ),
+]
 Port = Annotated[
     str | None,
     typer.Option(help="TCP port; 0: any free one.", metavar="INTEGER", show_default="8080"),
+]
+DemoPort = Annotated[
+    int | None,
+    typer.Option(
+        "--port",
+        min=0,
+        max=65535,
+        help="TCP port of the web page; 0: any free one.",
+        show_default="8080, or any free one",
+    ),
 ]
 Set = Annotated[
     list[str] | None,

@@ -7,6 +7,7 @@ import { isPlayoutRefusal, realtimeUrl, sessionUpdate, subprotocols, withKey } f
 
 const STATUS_PERIOD_MS = 700;
 const STATUS_TIMEOUT_MS = 5_000;
+const ENGINE_USUAL_MS = 90_000; // an engine that has not connected by then may not be running
 const BACKOFF_MS = [1_000, 2_000, 4_000, 8_000, 15_000]; // the last one again and again
 const COME_BACK_MS = 300; // the first try, when the server keeps the conversation
 const MAX_BUFFERED_BYTES = 256 * 1024; // about 4 s of sound; beyond it sound is dropped and counted
@@ -26,12 +27,14 @@ function whyClosed({ code, reason }) {
   return "The connection to the server was lost.";
 }
 
-/** What the engine is doing before it can serve, as one sentence. */
-function whatLoads({ state, reason, loading }) {
-  if (state === "waiting") return "The engine is starting. That takes from seconds to a minute.";
+/** What the engine is doing before it can serve, for people. */
+export function whatLoads({ state, reason, loading }, waitedMs) {
+  if (state === "waiting") {
+    if (waitedMs < ENGINE_USUAL_MS) return "The engine is starting. That takes from seconds to a minute.";
+    return "No engine has connected yet. Is one running? Its log says what it waits for.";
+  }
   if (!loading) return reason ? `The engine is not ready: ${reason}.` : "The engine is starting.";
-  const share = loading.total > 0 ? ` (${Math.floor((100 * loading.done) / loading.total)} %)` : "";
-  return `Loading: ${loading.what}${share}`;
+  return `Loading: ${loading.what}`;
 }
 
 export class Connection {
@@ -40,7 +43,8 @@ export class Connection {
    * @param {{onEvent: Function, onLink: Function, onServer: Function, onLost: Function,
    *   onPassed: Function, askKey: Function}} listener
    *   onEvent(event) for each server event; onPassed(direction, event) for each event "sent" or
-   *   "received", whatever becomes of it; onLink(state, message) on the way there;
+   *   "received", whatever becomes of it; onLink(state, message, share) on the way there, with
+   *   the share of what is being loaded that is there, if that is known;
    *   onServer(status) with what `/status` says, once it is ready; askKey(sentence) promises a key;
    *   onLost(message, retryInMs, kept) when there is none; `kept`: the server keeps the
    *   conversation for a while
@@ -78,6 +82,7 @@ export class Connection {
 
   /** @returns {Promise<{model: string, webrtc: boolean}>} what is loaded; if calls are taken */
   async engineReady() {
+    const sinceMs = performance.now();
     for (;;) {
       const status = await this.status();
       const { engine, model, webrtc } = status;
@@ -85,7 +90,9 @@ export class Connection {
         this.listener.onServer(status);
         return { model: model.name, webrtc: Boolean(webrtc) };
       }
-      this.listener.onLink("loading", whatLoads(engine));
+      const share = engine.loading?.total > 0 ? engine.loading.done / engine.loading.total : null;
+      const said = whatLoads(engine, performance.now() - sinceMs);
+      this.listener.onLink("loading", said, share);
       await new Promise((resolve) => setTimeout(resolve, STATUS_PERIOD_MS));
     }
   }

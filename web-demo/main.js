@@ -79,12 +79,13 @@ const connection = new Connection(document.baseURI, {
   onPassed(direction, event) {
     log.add(direction, event);
   },
-  onLink(state, message) {
-    session.link = { state, message };
+  onLink(state, message, share = null) {
+    session.link = { state, message, share };
     redraw();
   },
   onServer({ model, voice }) {
     session.model = model.name;
+    session.llmServer = model.llm_server;
     session.voice = voice?.state ?? null;
   },
   async askKey(sentence) {

@@ -31,6 +31,7 @@ export class Session {
     this.response = null; // id of the answer in progress
     this.waiting = false; // a turn has been put, no answer has begun
     this.model = null; // the name of the server's model
+    this.llmServer = undefined; // what the LLM server that decodes can do; null: there is none
     this.voice = null; // off, loading, ready, lost: whether answers can be spoken; null: unknown
     this.kept = false; // the link is lost, and the server keeps the conversation
   }

@@ -18,6 +18,9 @@ export const PHASES = {
   thinking: "Thinking…",
   answering: "Answering",
 };
+const HERE = "It runs on the server of this page; what you say and show goes nowhere else.";
+const ELSEWHERE =
+  "It runs on an LLM server, which the server of this page sends what was said and shown. Speech is recognised and spoken on the server of this page.";
 const NOTES = { interrupted: "interrupted", failed: "failed" };
 const NEAR_BOTTOM_PX = 80; // closer than this to the end, the conversation keeps scrolling along
 
@@ -33,13 +36,14 @@ export class View {
     this.welcome = byId("welcome");
     this.notice = byId("notice");
     this.noticeText = byId("notice-text");
+    this.share = nodesById("notice-share", "notice-progress");
     this.retry = byId("retry");
     this.goOn = byId("go-on");
     this.mute = byId("mute");
     this.captions = new Captions();
     this.call = nodesById("call", "call-words");
     this.key = nodesById("key-form", "key-label", "key");
-    this.server = nodesById("model-note", "model", "voice", "voice-note");
+    this.server = nodesById("model-note", "model", "privacy", "voice", "voice-note");
     this.text = byId("text");
     this.send = byId("send");
     this.announcer = byId("announcer");
@@ -109,14 +113,25 @@ export class View {
     this.notice.hidden = !message;
     this.notice.dataset.kind = link.state === "loading" || !trouble ? "news" : "trouble";
     setText(this.noticeText, message ?? "");
+    this.drawShare(link.state === "loading" ? link.share : null);
     this.retry.hidden = link.state !== "lost";
     this.goOn.hidden = !silenced;
   }
 
-  /** Which model answers, and whether aloud. */
-  drawServer({ model, voice }) {
+  /** How much is loaded; the number is not read out, or it would be each time that it changes. */
+  drawShare(share) {
+    const progress = this.share["notice-progress"];
+    progress.hidden = share == null;
+    progress.value = share ?? 0;
+    setText(this.share["notice-share"], share == null ? "" : `${Math.floor(100 * share)} %`);
+  }
+
+  /** Which model answers, where, and whether aloud. */
+  drawServer({ model, llmServer, voice }) {
     this.server["model-note"].hidden = !model;
     setText(this.server.model, model ?? "");
+    const known = llmServer !== undefined; // whoever has an ephemeral secret is not told
+    setText(this.server.privacy, known ? (llmServer ? ELSEWHERE : HERE) : "");
     this.server.voice.disabled = voice === "off";
     setText(this.server["voice-note"], voice === "off" ? "(this server has no voice)" : "");
   }

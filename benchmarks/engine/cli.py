@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from headstart.benchmarks import report
 from headstart.engine.errors import EngineError
 
 Json = typer.Option(False, "--json", help="print nothing on stdout but the JSON line")
@@ -22,9 +23,14 @@ def published(
 ) -> None:
     """A model in its published size with random weights: loaded from a directory, and asked."""
     from headstart.benchmarks.engine import published as benchmark
+    from headstart.benchmarks.engine.random_directory import DirectoryFailed
+    from headstart.engine.models.checkpoint.errors import NotEnoughMemory
 
     try:
         benchmark.run(model, folder, encoder_weights, as_json=as_json)
+    except (DirectoryFailed, NotEnoughMemory, OSError) as error:
+        report.say(f"headstart: {error}")
+        raise typer.Exit(1) from None
     except (ValueError, EngineError) as error:
         raise typer.BadParameter(str(error)) from None
 

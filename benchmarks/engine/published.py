@@ -1,9 +1,9 @@
 """Models in their published sizes, loaded from a directory with random weights, answer about a
 picture: what they say is noise, what they take is not.
 
-The directory is written first (`random_directory`), and kept for the next run; then a process of
-its own loads it as `headstart serve --model DIR` does, and answers one message with a picture of
-SIDE_PX x SIDE_PX and a question.
+The directory is written first (`random_directory`), if memory and disk suffice, and kept for the
+next run; then a process of its own loads it as `headstart serve --model DIR` does, and answers one
+message with a picture of SIDE_PX x SIDE_PX and a question.
 
 Keys: model, parameters, disk_bytes, weights (form of the decoder's), encoder_weights, load_s (until
 the first step), weights_bytes (computed before anything is loaded), rss_bytes and uss_bytes
@@ -21,19 +21,21 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from headstart.benchmarks import report
-from headstart.benchmarks.engine.random_directory import CONFIGS, write
+from headstart.benchmarks.engine.random_directory import CONFIGS, describe, write_weights
 from headstart.engine import api
 from headstart.engine.config import EngineConfig
 from headstart.engine.models.decoder.choice import in_int8
+from headstart.engine.models.footprint import check_fits
 from headstart.engine.models.perception import samples
 from headstart.engine.models.source import loading_of, source_of
-from headstart.engine.process.model_directory import assemble_source
+from headstart.engine.process.model_directory import assemble_source, batch_of
 from headstart.talk.long_file.report import peak_bytes
 
 SIDE_PX = 448
@@ -45,13 +47,15 @@ SAMPLING = api.Sampling(repetition_penalty=1.0, max_tokens=ANSWER_TOKENS)
 
 
 def run(model: str, folder: Path, encoder_weights: str, *, as_json: bool) -> None:
-    """Write the directory if it is not there, load it, ask, and report. Raises `ValueError` for
-    another model, and `BadSettings`, before anything is written."""
+    """Write the directory if it is not there, load it, ask, and report. Raises, before weights are
+    written: `ValueError` for another model, `BadSettings`, `NotEnoughMemory`, `DirectoryFailed`."""
     if model not in CONFIGS:
         raise ValueError(f"expected one of {', '.join(CONFIGS)}, got {model}")
-    EngineConfig(encoder_weights=encoder_weights)
     place = folder / model
-    parameters = write(place, CONFIGS[model])
+    config = _config(place, encoder_weights)
+    shapes = describe(place, CONFIGS[model])
+    _check_memory(config)
+    parameters = write_weights(place, shapes, CONFIGS[model])
     disk_bytes = sum(path.stat().st_size for path in place.glob("*.safetensors"))
     argv = [sys.executable, "-m", "headstart.benchmarks.engine.published"]
     child = subprocess.run(
@@ -66,9 +70,7 @@ def run(model: str, folder: Path, encoder_weights: str, *, as_json: bool) -> Non
 
 def answered(folder: Path, encoder_weights: str = "auto") -> dict[str, Any]:
     """Load a directory in this process and ask. All keys but those of the directory."""
-    config = EngineConfig(
-        model=str(folder), encoder_weights=encoder_weights, kv_pool_bytes=KV_POOL_BYTES
-    )
+    config = _config(folder, encoder_weights)
     source = source_of(config)
     assert source is not None
     events: list[api.Event] = []
@@ -119,6 +121,19 @@ def answered(folder: Path, encoder_weights: str = "auto") -> dict[str, Any]:
         "decode_tok_s": finished.decode_tok_s,
         "answer": finished.text,
     }
+
+
+def _config(folder: Path, encoder_weights: str) -> EngineConfig:
+    return EngineConfig(
+        model=str(folder), encoder_weights=encoder_weights, kv_pool_bytes=KV_POOL_BYTES
+    )
+
+
+def _check_memory(config: EngineConfig) -> None:
+    """Raises `NotEnoughMemory` as loading will, by the sizes alone."""
+    source = source_of(replace(config, weights="dummy"))
+    assert source is not None
+    check_fits(source, loading_of(config), config.kv_pool_bytes, *batch_of(config))
 
 
 def _progress() -> Callable[[str, int, int], None]:

@@ -1,20 +1,22 @@
 """Writes a model directory as its authors publish it, in full size, with random weights.
 
 The names and shapes of the tensors are those that our loader asks for, so no copy of the model is
-needed to know them; the weights are made and written shard by shard. `published.json` has each
-model's config.json, as far as it says anything about sizes.
+needed to know them; the weights are made and written shard by shard, and those that are there stay.
+`published.json` has each model's config.json, as far as it says anything about sizes.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
@@ -28,7 +30,12 @@ CONFIGS: dict[str, dict[str, Any]] = json.loads(
     Path(__file__).with_name("published.json").read_text()
 )
 INDEX = "model.safetensors.index.json"
+MARK = "written.json"
+"""In every directory that was written here, with its config.json: no other is touched."""
+PART = ".part"
 SHARD_BYTES = 1 << 29
+DISK_MARGIN_BYTES = 1_000_000_000
+"""Left to everything else on the disk."""
 Shape = tuple[int, ...]
 
 
@@ -103,45 +110,112 @@ class _Asked:
         return torch.empty(shape, dtype=torch.bfloat16, device="meta")
 
 
+class DirectoryFailed(Exception):
+    """A directory that is not, or cannot be, written: one sentence, with a remedy."""
+
+
 def write(folder: Path, config: Mapping[str, Any], shard_bytes: int = SHARD_BYTES) -> int:
-    """The directory of a model with that config.json, bf16; its number of weights. Nothing is
-    written again if all of it is there. Needs the memory of two shards, which hold at least one
-    tensor each."""
+    """The directory of a model with that config.json, bf16; its number of weights. Raises
+    `DirectoryFailed`, as the two steps do."""
+    return write_weights(folder, describe(folder, config), config, shard_bytes)
+
+
+def describe(folder: Path, config: Mapping[str, Any]) -> dict[str, Shape]:
+    """Write all but the weights; our names of the tensors, with their shapes. Raises
+    `DirectoryFailed` for a folder with files that this benchmark has not written."""
+    mark = folder / MARK
+    if folder.exists() and not mark.exists() and any(folder.iterdir()):
+        raise DirectoryFailed(
+            f"{folder} has files that this benchmark did not write (there is no {MARK}), and it "
+            "would replace them: name another --folder, or remove that one"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(config)
+    mark.write_text(text)
     (folder / "config.json").write_text(text)
     family = FAMILIES[config["model_type"]]
-    vocabulary = {**config, **config.get("text_config", {})}["vocab_size"]
-    _write_words(folder, family, vocabulary)
+    _write_words(folder, family, {**config, **config.get("text_config", {})}["vocab_size"])
     asked = _Asked(tied=bool(config.get("tie_word_embeddings")))
     load(folder, Loading(tensors=lambda *_: asked))
-    shapes = asked.shapes
-    written = folder / "written.json"
-    if not written.exists() or written.read_text() != text:
-        # First: a model that is half written must not pass for the one that was here before.
-        written.unlink(missing_ok=True)
-        for old in folder.glob("*.safetensors"):
-            old.unlink()
-        _write_weights(folder, shapes, family.prefixes, shard_bytes)
-        written.write_text(text)
-    return sum(map(math.prod, shapes.values()))
+    return asked.shapes
 
 
-def _write_weights(
-    folder: Path, shapes: Mapping[str, Shape], prefixes: Mapping[str, str], shard_bytes: int
-) -> None:
+def write_weights(
+    folder: Path,
+    shapes: Mapping[str, Shape],
+    config: Mapping[str, Any],
+    shard_bytes: int = SHARD_BYTES,
+) -> int:
+    """Write the shards that are not there yet, and remove others; the number of weights. A tensor
+    depends on its name alone, so the shards of an interrupted run are kept. Needs the memory of two
+    shards, which hold at least one tensor each. Raises `DirectoryFailed` if the disk is full; what
+    it would need is known before anything is written."""
+    prefixes = FAMILIES[config["model_type"]].prefixes
     random = RandomTensors(torch.bfloat16)
     shards = list(_shards(shapes, shard_bytes))
+    files = [f"model-{i:05}-of-{len(shards):05}.safetensors" for i in range(1, len(shards) + 1)]
+    stored = [{_stored(name, prefixes): shapes[name] for name in names} for names in shards]
+    missing = {
+        file
+        for file, tensors in zip(files, stored, strict=True)
+        if not _is_complete(folder / file, tensors)
+    }
+    for old in (*folder.glob("*.safetensors"), *folder.glob(f"*{PART}")):
+        if old.name not in files or old.name in missing:
+            old.unlink()
+    sizes = {file: _nbytes(tensors) for file, tensors in zip(files, stored, strict=True)}
+    _check_disk(folder, sum(sizes[file] for file in missing), sum(sizes.values()))
+    for number, (names, file) in enumerate(zip(shards, files, strict=True), 1):
+        if file in missing:
+            made = {_stored(name, prefixes): random.take(name, *shapes[name]) for name in names}
+            _save(made, folder / file)
+        done = sum(sizes[each] for each in files[:number])
+        kept = "" if file in missing else ", it was there"
+        report.say(f"shard {number} of {len(shards)}: {done / 1e9:.1f} GB written{kept}")
     total = sum(map(math.prod, shapes.values()))
-    where: dict[str, str] = {}
-    for number, names in enumerate(shards, 1):
-        file = f"model-{number:05}-of-{len(shards):05}.safetensors"
-        stored = {_stored(name, prefixes): random.take(name, *shapes[name]) for name in names}
-        save_file(stored, folder / file)
-        where |= dict.fromkeys(stored, file)
-        report.say(f"shard {number} of {len(shards)}: {random.nbytes / 1e9:.1f} GB written")
+    where = {name: file for file, names in zip(files, stored, strict=True) for name in names}
     index = {"metadata": {"total_size": 2 * total}, "weight_map": where}
     (folder / INDEX).write_text(json.dumps(index))
+    return total
+
+
+def _is_complete(path: Path, shapes: Mapping[str, Shape]) -> bool:
+    """Whether a shard has all these tensors. A file that ends early cannot be opened."""
+    try:
+        with safe_open(path, "pt") as file:
+            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError):
+        return False
+    return found == dict(shapes)
+
+
+def _save(tensors: dict[str, Tensor], path: Path) -> None:
+    """All of the file or nothing, whatever ends this."""
+    part = path.with_suffix(PART)
+    try:
+        save_file(tensors, part)
+        part.rename(path)
+    except (OSError, SafetensorError) as error:
+        raise DirectoryFailed(
+            f"cannot write {path}: {error}. What is complete is kept: mend that, and run the same "
+            "command again"
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _check_disk(folder: Path, needed_bytes: int, total_bytes: int) -> None:
+    free_bytes = shutil.disk_usage(folder).free
+    if needed_bytes and needed_bytes + DISK_MARGIN_BYTES > free_bytes:
+        raise DirectoryFailed(
+            f"{folder} needs {needed_bytes / 1e9:.1f} GB more for {total_bytes / 1e9:.1f} GB of "
+            f"weights, and {DISK_MARGIN_BYTES / 1e9:.1f} GB to spare; {free_bytes / 1e9:.1f} GB "
+            "are free: free some, or name a --folder on another disk"
+        )
+
+
+def _nbytes(shapes: Mapping[str, Shape]) -> int:
+    return 2 * sum(map(math.prod, shapes.values()))
 
 
 def _shards(shapes: Mapping[str, Shape], most_bytes: int) -> Iterator[list[str]]:

@@ -213,7 +213,7 @@ def _facts(weight: Weight, store: Store) -> dict[str, Any]:
 
 def _source_lines(source: Source) -> list[str]:
     if isinstance(source, LocalSource):
-        return ["local folder in HEADSTART_WEIGHTS"]
+        return ["local folder in HEADSTART_WEIGHTS_FOLDER"]
     if isinstance(source, HubSource):
         return [f"hub {source.repo} at {source.revision}"]
     assert isinstance(source, PypiSource)

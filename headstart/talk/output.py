@@ -31,6 +31,10 @@ STAGE_STYLES = {
 }
 COMPUTE_STYLE = "cyan"
 FRAMES_PER_S = 12
+TOO_SLOW = (
+    "late: recognition did not keep up. Other programs use the cores, or they are too slow for "
+    "this model (--model tiny is faster)"
+)
 STARTING = "starting a server (the first start compiles and fetches what is missing)"
 
 
@@ -172,7 +176,8 @@ class PrettyOutput(Output):
         link = None if self.server_url is None else turn_link(self.server_url, turn)
         if link is not None:
             # In one piece, however narrow the terminal: it is there to be opened.
-            self._console.print(Text(link, style="bright_black"), soft_wrap=True)
+            line = f"this turn in the dashboard: {link}"
+            self._console.print(Text(line, style="bright_black"), soft_wrap=True)
 
     def close(self) -> None:
         if self._live is not None:
@@ -181,7 +186,9 @@ class PrettyOutput(Output):
 
     def staying(self, url: str) -> None:
         self._console.print(
-            f"\nNow you: open [bold]{url}[/bold] and talk. The server runs until Ctrl-C."
+            f"\nNow you: open [bold]{url}[/bold] and talk. The server runs until Ctrl-C.\n"
+            f"Latency dashboard: {url.rstrip('/')}/dashboard/",
+            soft_wrap=True,
         )
 
     def _refresh(self) -> None:
@@ -281,6 +288,8 @@ def facts(wire: dict[str, Any]) -> list[str]:
         if (chunks["headroom_min"] or 0) > 0:
             line += f", headroom ≥ {chunks['headroom_min']:.0%}"
         lines.append(f"{line}, {chunks['overruns']} late")
+    if chunks["overruns"]:
+        lines.append(TOO_SLOW)
     kv = wire["kv"]
     if kv:
         lines.append(f"KV cache: {kv['tokens']} tokens, {kv['bytes'] / 1e6:.2f} MB")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headstart.gateway.errors import ServerFailed, ServerUnreachable
+from headstart.gateway.errors import PortInUse, ServerFailed, ServerUnreachable
 from headstart.gateway.runtime import tasks
 from headstart.talk.client import TalkOptions, talk
 from headstart.talk.dashboard_link import turn_link
@@ -20,12 +21,14 @@ from headstart.talk.output import JsonOutput, Output, PrettyOutput
 
 EXIT_ANSWER_FAILED = 1
 STAY_PORT = 8080
+HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class TalkCommand:
     """`url` None: start our own server with `server_arguments`; with `stay` it keeps running after
-    the talk, on `STAY_PORT` if that is free, until it is interrupted."""
+    the talk, on `port` (None: `STAY_PORT` if that is free, else any free one), until it is
+    interrupted."""
 
     files: Sequence[Path]
     url: str | None = None
@@ -33,6 +36,7 @@ class TalkCommand:
     options: TalkOptions = field(default_factory=TalkOptions)
     server_arguments: Sequence[str] = ()
     stay: bool = False
+    port: int | None = None
 
 
 def run(command: TalkCommand) -> int:
@@ -61,7 +65,12 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
     arguments = list(command.server_arguments)
     if command.options.model is not None:
         arguments += ["--model", command.options.model]
-    port = STAY_PORT if command.stay and _is_free(STAY_PORT) else 0
+    port = command.port
+    if port is None:
+        port = STAY_PORT if command.stay and not is_in_use(STAY_PORT) else 0
+    elif port and is_in_use(port):
+        # Here, and not by the server: that one's sentence would stand within a log.
+        raise PortInUse(HOST, port)
     output.starting()
     async with local_server(arguments, port) as server:
         try:
@@ -77,14 +86,15 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
             raise await server.explain(error) from error
 
 
-def _is_free(port: int) -> bool:
+def is_in_use(port: int) -> bool:
+    """Whether another program listens there. What else is wrong with a port, the server says."""
     with socket.socket() as probe_socket:
         probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe_socket.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
+            probe_socket.bind((HOST, port))
+        except OSError as error:
+            return error.errno == errno.EADDRINUSE
+    return False
 
 
 async def _interrupted(server: LocalServer) -> None:

@@ -114,7 +114,10 @@ class LiveFeed:
             ) from error
         # `ValueError`: a host that has no such name, perhaps one that the server sends us to.
         except (InvalidHandshake, InvalidURI, ValueError) as error:
-            raise ServerRefused(f"{self._url} does not speak this protocol: {error}") from error
+            raise ServerRefused(
+                f"{self._url} does not speak this protocol ({error}): expected the address of a "
+                f"server that was started with `headstart serve`"
+            ) from error
 
     def _check(self, first: Any) -> None:
         """The first message greets, or says why there is no feed."""

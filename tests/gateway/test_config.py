@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from headstart.engine.weights.fetch import LOCAL_FOLDER
 from headstart.gateway.config import (
     as_toml,
     load,
@@ -9,7 +10,7 @@ from headstart.gateway.config import (
     parse_assignments,
 )
 from headstart.gateway.errors import ConfigError
-from headstart.gateway.settings import Settings
+from headstart.gateway.settings import ENV_PREFIX, Settings
 
 
 @pytest.fixture
@@ -138,8 +139,43 @@ def test_the_printed_settings_set_nothing_and_name_everything(file: Path) -> Non
 
 def test_mistyped_variables_are_noticed() -> None:
     """HEADSTART_PROT is warned of; other packages' variables are let be."""
-    warnings = near_misses({"HEADSTART_PROT": "1", "HEADSTART_WEIGHTS": "/x", "PATH": ""})
+    warnings = near_misses({"HEADSTART_PROT": "1", "HEADSTART_WEIGHTS_FOLDER": "/x", "PATH": ""})
     assert warnings == ["HEADSTART_PROT is not a setting: HEADSTART_PORT is"]
+
+
+def faults(flags: dict[str, str]) -> list[str]:
+    """What is wrong with settings; that they go together with others is another matter."""
+    try:
+        load(None, flags)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def test_the_form_of_a_text_is_shown_by_examples() -> None:
+    """Not by a regular expression, which few read; and each example is valid."""
+    with pytest.raises(ConfigError) as raised:
+        load(None, {"llm": "localhost"})
+    assert "got 'localhost'; allowed: text such as 'http://127.0.0.1:8000' (" in str(raised.value)
+    with_form = {
+        name: field
+        for name, field in Settings.model_fields.items()
+        if any(getattr(rule, "pattern", None) for rule in field.metadata)
+    }
+    assert with_form
+    for name, field in with_form.items():
+        assert field.examples, name
+        for example in field.examples:
+            assert not [wrong for wrong in faults({name: example}) if wrong.startswith(f"{name} (")]
+
+
+def test_a_folder_of_weights_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable that names it has another name than the variable of any setting: with the same
+    one, no server started beside such a folder."""
+    monkeypatch.setenv(LOCAL_FOLDER, "a folder")
+    assert load() == load(None, {})
+    assert LOCAL_FOLDER.removeprefix(ENV_PREFIX).lower() not in Settings.model_fields
+    assert near_misses({LOCAL_FOLDER: "a folder"}) == []
 
 
 def test_assignments() -> None:

@@ -112,6 +112,7 @@ class MockGateway(ThreadedServer):
 
     script: Script
     engine: Json  # as in `/status`
+    model: Json  # the same
     webrtc: bool  # the same; it takes no calls whatever it says
     stages_ms: dict[str, float | None]
     received: Received
@@ -132,6 +133,7 @@ class MockGateway(ThreadedServer):
         """As new; connections that are open stay so."""
         self.script = Script()
         self.engine = {"state": "ready", "reason": "", "loading": None}
+        self.model = {"name": "mock", "llm_server": None}
         self.webrtc = False
         self.stages_ms = STAGES_MS
         self.received = Received()
@@ -149,9 +151,7 @@ class MockGateway(ThreadedServer):
             sent.result(START_WITHIN_S)
 
     async def _status(self, _: Request) -> Response:
-        return JSONResponse(
-            {"engine": self.engine, "model": {"name": "mock"}, "webrtc": self.webrtc}
-        )
+        return JSONResponse({"engine": self.engine, "model": self.model, "webrtc": self.webrtc})
 
     async def _converse(self, ws: WebSocket) -> None:
         self.received.models.append(ws.query_params["model"])

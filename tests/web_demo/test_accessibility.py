@@ -75,6 +75,34 @@ def test_axe_finds_nothing(
     assert demo.complaints == []
 
 
+def test_a_phone_is_told_of_no_keyboard(
+    browser: Browser, mock: MockGateway, open_page: PageOpener
+) -> None:
+    """Neither Escape nor the shortcuts, without a keyboard; on a desktop both."""
+    for touch in (True, False):
+        page = open_page(browser, mock.url, has_touch=touch, is_mobile=touch).page
+        page.wait_for_selector("body[data-phase=idle]")
+        for told in (page.get_by_text("press Escape"), page.locator("#help")):
+            assert told.is_visible() is not touch
+
+
+def test_loading_is_shown_to_everybody(
+    browser: Browser, mock: MockGateway, open_page: PageOpener
+) -> None:
+    """axe finds nothing while a bar grows; its number is in no live region, which would read it out
+    at each change."""
+    mock.engine = {
+        "state": "loading",
+        "reason": "",
+        "loading": {"what": "weights", "done": 1, "total": 4},
+    }
+    demo = open_page(browser, mock.url)
+    demo.phase("loading")
+    assert findings(demo.page) == []
+    assert demo.page.locator("#notice-share").get_attribute("aria-hidden") == "true"
+    assert demo.text("#notice-text") == "Loading: weights"
+
+
 def test_the_dashboard_is_one_link_away(demo: OpenPage) -> None:
     """And back."""
     page = demo.page

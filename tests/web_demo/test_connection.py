@@ -2,10 +2,41 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import Browser
 
 from tests.web_demo.conftest import ON_FIREFOX, OpenPage, PageOpener
 from tests.web_demo.mock_gateway import MockGateway, Script
+
+
+@pytest.mark.parametrize(
+    ("llm_server", "said"),
+    [(None, "what you say and show goes nowhere else"), ({"prompts": "token ids"}, "LLM server")],
+)
+def test_the_page_says_who_gets_what_is_said(
+    browser: Browser,
+    mock: MockGateway,
+    open_page: PageOpener,
+    llm_server: dict[str, str] | None,
+    said: str,
+) -> None:
+    """The server of this page alone, or an LLM server too."""
+    mock.model = {"name": "mock", "llm_server": llm_server}
+    demo = open_page(browser, mock.url)
+    demo.phase("idle")
+    assert said in demo.text("#model-note")
+    assert ("nowhere else" in demo.text("#model-note")) is (llm_server is None)
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "said"), [(5_000, "is starting"), (120_000, "No engine has connected yet")]
+)
+def test_an_engine_that_never_comes_is_not_starting_for_ever(
+    demo: OpenPage, waited_ms: int, said: str
+) -> None:
+    """As where only half of a server is running."""
+    words = "async (ms) => (await import('/connection.js')).whatLoads({ state: 'waiting' }, ms)"
+    assert said in demo.page.evaluate(words, waited_ms)
 
 
 def test_while_the_engine_loads_the_page_says_what(
@@ -19,7 +50,9 @@ def test_while_the_engine_loads_the_page_says_what(
     }
     demo = open_page(browser, mock.url)
     demo.phase("loading")
-    assert demo.text("#notice-text") == "Loading: weights (25 %)"
+    assert demo.text("#notice-text") == "Loading: weights"
+    assert demo.text("#notice-share") == "25 %"
+    assert demo.page.get_by_role("progressbar", name="Loaded").get_attribute("value") == "0.25"
     assert demo.page.locator("#talk").is_disabled()
     mock.engine = {
         "state": "loading",
@@ -27,6 +60,7 @@ def test_while_the_engine_loads_the_page_says_what(
         "loading": {"what": "ears", "done": 1, "total": 0},
     }
     demo.page.wait_for_selector("#notice-text:text-is('Loading: ears')")
+    assert demo.page.get_by_role("progressbar").count() == 0
     assert mock.received.models == []
     mock.engine = {"state": "ready", "reason": "", "loading": None}
     demo.phase("idle")

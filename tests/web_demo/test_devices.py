@@ -228,7 +228,7 @@ def test_a_check_that_is_open_outlives_its_server(
 
 
 def test_the_check_can_be_skipped(demo: OpenPage) -> None:
-    """Talk needs no check; Skip and Escape close it and open nothing."""
+    """Talk needs no check; Close and Escape close it and open nothing."""
     page = demo.page
     for leave in ("#check-skip", "Escape"):
         page.click("#devices")

@@ -15,7 +15,8 @@ export function inMs(ms) {
 export function percent(share) {
   if (share == null || !Number.isFinite(share)) return "–";
   const value = 100 * share;
-  return `${Math.abs(value) < 9.95 && value !== 0 ? value.toFixed(1) : Math.round(value)} %`;
+  const digits = Math.abs(value) < 9.95 && value !== 0 ? value.toFixed(1) : Math.round(value);
+  return `${String(digits).replace("-", "−")} %`;
 }
 
 /** "1,234", "12.3 k", "4.5 M". */

@@ -128,15 +128,24 @@ class LlmKeyRefused(LlmServerError):
 class LlmModelUnknown(LlmServerError):
     code = "llm_model_unknown"
 
-    def __init__(self, wanted: str | None, served: Sequence[str]) -> None:
-        self.wanted, self.served = wanted, tuple(served)
-        names = ", ".join(served) or "none that it lists"
-        if wanted is None:
-            text = f"the LLM server has several models, name one with --llm-model: {names}"
-            text = text if served else "the LLM server lists no model: name one with --llm-model"
+    def __init__(self, wanted: str | None, served: Sequence[str], url: str) -> None:
+        self.wanted, self.served, self.url = wanted, tuple(served), url
+        names = ", ".join(served)
+        if wanted is not None:
+            text = f"the LLM server at {url} has no model {wanted!r}; it serves: {names}"
+        elif served:
+            text = f"the LLM server at {url} has several models, name one with --llm-model: {names}"
         else:
-            text = f"the LLM server has no model {wanted!r}; it serves: {names}"
+            text = (
+                f"the LLM server at {url} lists no model under {url}/v1/models: expected the "
+                "address of a server with OpenAI's API, as http://127.0.0.1:8000. If that is one, "
+                "name its model with --llm-model"
+            )
         super().__init__(text)
+
+    @property
+    def public_message(self) -> str:
+        return "the LLM server does not have the model"
 
 
 class LlmModelChanged(LlmServerError):

@@ -136,8 +136,8 @@ class _Probe:
     def run(
         self, model: str | None, tokenizer: ModelTokenizer | None, senses: Senses
     ) -> Capabilities:
-        self._report("LLM server", 0, 0)
         found = self._model(model)
+        self._report("LLM server", 0, 0)
         if tokenizer is not None:
             found = self._checked(found, tokenizer)
         if senses != "words":
@@ -160,10 +160,10 @@ class _Probe:
         names = [str(entry.get("id", "")) for entry in listed]
         if wanted is None:
             if len(names) != 1:
-                raise LlmModelUnknown(None, names)
+                raise LlmModelUnknown(None, names, self._url)
             wanted = names[0]
         elif names and wanted not in names:
-            raise LlmModelUnknown(wanted, names)
+            raise LlmModelUnknown(wanted, names, self._url)
         entry = next((e for e in listed if e.get("id") == wanted), {})
         context = self._context(entry)
         return Capabilities(

@@ -441,6 +441,7 @@ def find_servers(
     while it is asked, is as one that does not answer: the others can serve.
     """
     until_s = time.monotonic() + wait_s
+    told = ""
     absent = ABSENT if len(urls) == 1 else (*ABSENT, LlmFailed, LlmStalled, LlmConnectionLost)
     while True:
         servers = [_first_look(url, join, absent) for url in urls]
@@ -454,6 +455,9 @@ def find_servers(
             return servers
         if time.monotonic() + AGAIN_S > until_s:
             join(urls[0])  # raises what is wrong with it
+        if servers[0].reason != told:
+            told = servers[0].reason
+            log.warning("%s; it is asked again, for %.0f s in all", told, wait_s)
         report(f"waiting for the LLM server ({servers[0].code})", 0, 0)
         time.sleep(AGAIN_S)
 

@@ -94,7 +94,10 @@ async def _connected(url: str, headers: dict[str, str]) -> ClientConnection:
         ) from error
     # `ValueError`: a host that has no such name, perhaps one that the server sends us to.
     except (InvalidHandshake, InvalidURI, ValueError) as error:
-        raise ServerRefused(f"{url} does not speak this protocol: {error}") from error
+        raise ServerRefused(
+            f"{url} does not speak this protocol ({error}): expected the address of a server that "
+            f"was started with `headstart serve`, or of another one with OpenAI's Realtime protocol"
+        ) from error
 
 
 async def _welcome(socket: ClientConnection) -> str | bytes:

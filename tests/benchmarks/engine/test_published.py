@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors import safe_open
+from safetensors.torch import save_file
+from typer.testing import CliRunner
 
+from headstart.benchmarks import cli
 from headstart.benchmarks.engine import published, random_directory
-from headstart.benchmarks.engine.random_directory import CONFIGS, INDEX, write
+from headstart.benchmarks.engine.random_directory import (
+    CONFIGS,
+    INDEX,
+    DirectoryFailed,
+    describe,
+    write,
+    write_weights,
+)
 from headstart.engine.errors import BadSettings
+from headstart.engine.models import footprint
 from headstart.engine.models.checkpoint.words import words_of
 
 SMALL: dict[str, Any] = {
@@ -110,6 +123,88 @@ def test_what_was_left_half_written_is_written_again(
     assert len(files) < len(shards)
 
 
+def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shards that are complete stay, half of one does not; the end is as without the pause."""
+    config = shortened("qwen2.5-vl-3b")
+    write(tmp_path / "whole", config, shard_bytes=1 << 16)
+    folder = tmp_path / "interrupted"
+    saved: list[str] = []
+
+    def third_fails(tensors: Any, path: Path) -> None:
+        if len(saved) == 2:
+            path.write_bytes(b"half")
+            raise KeyboardInterrupt
+        saved.append(path.name)
+        save_file(tensors, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(random_directory, "save_file", third_fails)
+        with pytest.raises(KeyboardInterrupt):
+            write(folder, config, shard_bytes=1 << 16)
+    assert not list(folder.glob("*.part"))
+    first, second = sorted(folder.glob("*.safetensors"))
+    before = first.stat().st_mtime_ns
+    second.write_bytes(second.read_bytes()[:-8])  # as after a power failure
+    (folder / "model-00003.part").write_bytes(b"half")  # as after SIGKILL
+    write(folder, config, shard_bytes=1 << 16)
+    assert first.stat().st_mtime_ns == before
+    whole = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == whole
+
+
+def test_a_full_disk_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what is needed and what is free; shards that are there count."""
+    config = shortened("qwen2.5-vl-3b")
+    shapes = describe(tmp_path, config)
+    Usage = namedtuple("Usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(9, 8, 10**9 + 1000))
+    with pytest.raises(DirectoryFailed, match=r"needs 0\.0 GB more.*1\.0 GB are free.*--folder"):
+        write_weights(tmp_path, shapes, config)
+    assert not list(tmp_path.glob("*.safetensors"))
+    monkeypatch.undo()
+    write_weights(tmp_path, shapes, config)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(9, 9, 0))
+    write_weights(tmp_path, shapes, config)
+
+
+def test_a_disk_that_fills_up_meanwhile_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a sentence that says how to go on; no half of a shard stays."""
+
+    def full(_: Any, path: Path) -> None:
+        path.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(random_directory, "save_file", full)
+    with pytest.raises(DirectoryFailed, match=r"No space left on device.*run the same command"):
+        write(tmp_path, shortened("qwen2.5-vl-3b"))
+    assert not list(tmp_path.glob("*.part")) + list(tmp_path.glob("*.safetensors"))
+
+
+def test_a_folder_of_others_is_left_alone(tmp_path: Path) -> None:
+    """A checkpoint that somebody fetched may stand where ours would be written."""
+    (tmp_path / "model.safetensors").write_bytes(b"theirs")
+    with pytest.raises(DirectoryFailed, match=r"did not write.*name another --folder"):
+        write(tmp_path, shortened("qwen2.5-vl-3b"))
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+    assert (tmp_path / "model.safetensors").read_bytes() == b"theirs"
+
+
+def test_too_little_memory_is_told_before_weights_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the sizes, as `headstart serve` tells it; the command ends with 1 and that sentence."""
+    monkeypatch.setattr(footprint, "available_bytes", lambda: 10_000_000_000)
+    monkeypatch.setattr(published, "write_weights", lambda *_: pytest.fail("weights are written"))
+    done = CliRunner().invoke(cli.app, ["published", "pixtral-12b", "--folder", str(tmp_path)])
+    assert done.exit_code == 1
+    assert "pixtral-12b-dummy in " in done.stderr
+    assert "10.0 GB are available to this process" in done.stderr
+
+
 @pytest.mark.parametrize("model", CONFIGS)
 def test_special_tokens_have_their_published_ids(model: str, tmp_path: Path) -> None:
     """Those that config.json names, and every other token can be read."""
@@ -138,7 +233,7 @@ def test_another_form_of_weights_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the engine does it, but before 8 GB are written."""
-    monkeypatch.setattr(published, "write", lambda *_: pytest.fail("something is written"))
+    monkeypatch.setattr(published, "describe", lambda *_: pytest.fail("something is written"))
     with pytest.raises(BadSettings, match=r"encoder_weights.*int4"):
         published.run("qwen2.5-vl-3b", tmp_path, "int4", as_json=True)
     assert list(tmp_path.iterdir()) == []

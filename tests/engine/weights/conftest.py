@@ -14,7 +14,7 @@ def _closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Port 9 (discard) refuses at once: a test that reaches for the hub gets an error, no net."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.delenv("HEADSTART_WEIGHTS", raising=False)
+    monkeypatch.delenv("HEADSTART_WEIGHTS_FOLDER", raising=False)
 
 
 @pytest.fixture

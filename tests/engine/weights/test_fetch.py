@@ -161,7 +161,7 @@ def test_every_reason_is_in_the_error(root: Path, shelf: Shelf) -> None:
     with pytest.raises(FetchFailed) as caught:
         fetcher(root, shelf).ensure("big")
     local, parts, whole, hub = caught.value.reasons
-    assert "HEADSTART_WEIGHTS is not set" in local
+    assert "HEADSTART_WEIGHTS_FOLDER is not set" in local
     assert "big0==1.0: not on the shelf" in parts
     assert "whole==1.0: not on the shelf" in whole
     assert "someone/big" in hub
@@ -215,12 +215,12 @@ def test_right_parts_of_a_wrong_whole_are_refused(root: Path, shelf: Shelf) -> N
 def test_local_files_are_used_where_they_lie(
     root: Path, shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HEADSTART_WEIGHTS comes first and copies nothing; both layouts are found."""
+    """HEADSTART_WEIGHTS_FOLDER comes first and copies nothing; both layouts are found."""
     for number, layout in enumerate(("big.bin", "big/big.bin")):
         folder = tmp_path / f"mine{number}"
         (folder / layout).parent.mkdir(parents=True)
         (folder / layout).write_bytes(BIG)
-        monkeypatch.setenv("HEADSTART_WEIGHTS", str(folder))
+        monkeypatch.setenv("HEADSTART_WEIGHTS_FOLDER", str(folder))
         path = fetcher(root / str(number), shelf).ensure("big")
         assert path.resolve() == (folder / layout).resolve()
     assert shelf.asked == []
@@ -231,7 +231,7 @@ def test_a_wrong_local_file_is_refused_and_left_alone(
 ) -> None:
     """The user's own file is never removed; the next source is taken, saying why."""
     (tmp_path / "big.bin").write_bytes(BIG[:-1])
-    monkeypatch.setenv("HEADSTART_WEIGHTS", str(tmp_path))
+    monkeypatch.setenv("HEADSTART_WEIGHTS_FOLDER", str(tmp_path))
     progress = Notes()
     assert fetcher(root, shelf).ensure("big", progress).read_bytes() == BIG
     assert "local folder" in progress.notes[0]

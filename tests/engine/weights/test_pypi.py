@@ -35,6 +35,18 @@ def test_an_absent_package_fails_with_pips_reason(tmp_path: Path) -> None:
         download_wheel("absent", "1.0", tmp_path / "wheel", lambda _: None)
 
 
+def test_an_unreachable_index_is_told_from_an_absent_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip ends with the same words; why is in its warnings."""
+    monkeypatch.delenv("PIP_NO_INDEX")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with pytest.raises(SourceFailed, match=r"absent==1\.0: .* no connection: .*Connection refused"):
+        download_wheel("absent", "1.0", tmp_path / "wheel", lambda _: None)
+
+
 def test_a_source_distribution_is_refused(tmp_path: Path, shelf: Shelf) -> None:
     """Only wheels are data: an sdist would run code, so it counts as absent."""
     (shelf.folder / "evil-1.0.tar.gz").write_bytes(b"not even an archive")

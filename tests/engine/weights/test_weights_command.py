@@ -81,7 +81,7 @@ def test_info_tells_bytes_licence_and_sources() -> None:
     assert fact["files"][0]["size_bytes"] == len(BIG)
     assert fact["licence"] == "MIT"
     assert fact["fetched"] is False
-    assert fact["sources"][0] == "local folder in HEADSTART_WEIGHTS"
+    assert fact["sources"][0] == "local folder in HEADSTART_WEIGHTS_FOLDER"
     assert fact["sources"][-1] == "hub someone/big at main"
     text = RUNNER.invoke(weights_command.app, ["info", "big"]).output
     assert f"sha256 {fact['files'][0]['sha256']}" in text

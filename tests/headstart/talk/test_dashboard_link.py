@@ -57,7 +57,10 @@ def test_people_get_the_link_in_one_piece() -> None:
         output.turn_began(MediaFile(Path("a.wav"), 2.0, False, False), turn)
         output.turn_ended(turn)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
-        assert text.count("http://a-long-name.example:8080/dashboard/#turn=resp_1\n") == expected
+        link = (
+            "this turn in the dashboard: http://a-long-name.example:8080/dashboard/#turn=resp_1\n"
+        )
+        assert text.count(link) == expected
 
 
 def test_programs_get_the_link_of_a_running_server(

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from headstart.talk.dialog import Dialog
 from headstart.talk.media.playback import MediaFile
-from headstart.talk.output import JsonOutput, PrettyOutput, bar, budget_table
+from headstart.talk.output import JsonOutput, PrettyOutput, bar, budget_table, facts
 from tests.headstart.talk.test_dialog import answer, report, speech
 
 BUDGET: dict[str, Any] = {
@@ -56,6 +56,25 @@ def test_budget_bars_follow_each_other() -> None:
     assert lines["prefill"].count("█") == 0
     assert lines["decode_first"].index("█") == lines["vad_hangover"].rindex("█") + 1
     assert "300 ms of 250 ms" in shown(budget_table(BUDGET))
+
+
+def test_late_chunks_are_explained() -> None:
+    """To whoever sees a first token far over the budget: with a remedy; not where none was late."""
+    for overruns, expected in ((0, 0), (4, 1)):
+        chunks = {"count": 4, "latency_max_ms": 2317.0, "headroom_min": None, "overruns": overruns}
+        lines = facts(
+            {"budget": None, "taken_back": 0, "chunks": chunks, "kv": None, "usage": None}
+        )
+        assert sum("Other programs use the cores" in line for line in lines) == expected
+
+
+def test_people_are_told_where_the_page_and_the_dashboard_are() -> None:
+    """Each link with what it is."""
+    console = Console(file=io.StringIO(), width=40)
+    PrettyOutput(console).staying("http://127.0.0.1:8080")
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "open http://127.0.0.1:8080 and talk" in text
+    assert "Latency dashboard: http://127.0.0.1:8080/dashboard/\n" in text
 
 
 def test_pretty_output_in_a_pipe() -> None:

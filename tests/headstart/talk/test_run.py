@@ -1,11 +1,12 @@
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from headstart.gateway.errors import FileEmpty
+from headstart.gateway.errors import FileEmpty, PortInUse
 from headstart.talk.client import TalkOptions
 from headstart.talk.media.playback import MediaFile, probe
 from headstart.talk.run import TalkCommand, run
@@ -36,6 +37,27 @@ def test_a_file_is_probed_once(
     command = TalkCommand([spoken], fake_server_url, as_json=True, options=TalkOptions(fast=True))
     assert run(command) == 0
     assert probed == [spoken]
+
+
+def test_the_port_of_the_demo_is_ours_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--port` reaches the server; one that is in use is refused before anything is started."""
+    ports: list[int] = []
+
+    def started(arguments: list[str], port: int) -> None:
+        ports.append(port)
+        raise FileEmpty("", "enough")
+
+    monkeypatch.setattr("headstart.talk.run.local_server", started)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(PortInUse, match=f"port {port} on 127.0.0.1 is in use"):
+            run(TalkCommand([], stay=True, port=port))
+    assert ports == []
+    with pytest.raises(FileEmpty):
+        run(TalkCommand([], stay=True, port=port))
+    assert ports == [port]
 
 
 def test_bad_file_is_named_before_a_server_is_started(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ function within(store, counted, budgetMs) {
   const share = counted.length ? over / counted.length : null;
   return {
     value: share === null ? "–" : percent(1 - share),
-    note: budgetMs ? `of ${count(counted.length)} in ${inMs(budgetMs)}` : "",
+    note: budgetMs && share !== null ? `of ${count(counted.length)} turns in ${inMs(budgetMs)}` : "",
     level: levelOf(share, threshold(store, "turns_over_budget_share")),
   };
 }

@@ -116,6 +116,18 @@ def test_models_are_named_or_the_only_one() -> None:
             find_out(server.url, "c", Bytes())
 
 
+def test_a_wrong_address_is_told() -> None:
+    """Another program answers there, or a path is too long: the address that was asked, and what
+    one looks like."""
+    with scripted(models=()) as server:
+        url = f"{server.url}/v1/chat/completions"
+        with pytest.raises(errors.LlmModelUnknown) as raised:
+            find_out(url, None, Bytes())
+    assert f"at {url} lists no model under {url}/v1/models" in str(raised.value)
+    assert "as http://127.0.0.1:8000" in str(raised.value)
+    assert url not in raised.value.public_message
+
+
 def test_a_wrong_key_is_refused() -> None:
     """And a missing one is told from it."""
     with scripted(key="right") as server:

@@ -20,13 +20,14 @@ from headstart.engine.backends.llm_server.errors import (
     LlmUnreachable,
 )
 from headstart.engine.backends.llm_server.http_client import HttpClient, Timeouts
+from headstart.engine.backends.llm_server.probe import find_out
 from headstart.engine.backends.llm_server.servers import Known, Server, Servers, find_servers
 from headstart.engine.config import EngineConfig
 from headstart.engine.interfaces import ModelServices
 from headstart.engine.placement import NodeState
 from headstart.engine.process.llm_server import parts_of
 from tests.engine.backends.llm_server.bench import WAIT_S, scripted
-from tests.engine.backends.llm_server.pool import SECOND_NS, PoolBench, join, known
+from tests.engine.backends.llm_server.pool import SECOND_NS, Bytes, PoolBench, join, known
 from tests.engine.backends.llm_server.scripted_server import OPENAI, Fault, ScriptedServer
 from tests.engine.commands import GREEDY, respond, user_item
 from tests.engine.fakes import echo
@@ -518,3 +519,24 @@ def test_none_at_start_is_an_error() -> None:
         pass
     with pytest.raises(LlmUnreachable):
         find_servers([gone.url], join, wait_s=0.0)
+
+
+def test_a_wait_at_start_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """With the address that nobody answers at; and what is reported meanwhile stays the same, for
+    each change is a line in the terminal."""
+    with scripted() as gone:
+        pass
+    reported: list[str] = []
+
+    def report(what: str, _done: int, _total: int) -> None:
+        reported.append(what)
+
+    def ask(url: str) -> Known:
+        return known(find_out(url, None, Bytes(), wait_s=0.0, report=report))
+
+    with pytest.raises(LlmUnreachable):
+        find_servers([gone.url], ask, report, wait_s=2.5)
+    assert len(reported) >= 2
+    assert set(reported) == {"waiting for the LLM server (llm_unreachable)"}
+    (line,) = [record.getMessage() for record in caplog.records if gone.url in record.getMessage()]
+    assert "no LLM server answers at" in line

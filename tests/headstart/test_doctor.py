@@ -1,0 +1,74 @@
+"""`headstart doctor`: each obstacle is told with a remedy, and none is made up."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+from typer.testing import CliRunner
+
+from headstart import doctor, setup_check
+from headstart.cli import build
+from headstart.gateway.errors import ConfigError
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """One that another program listens on."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+def said(found: list[doctor.Finding], mark: str) -> str:
+    return "\n".join(each.sentence for each in found if each.mark == mark)
+
+
+def test_what_only_has_to_be_fetched_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that are absent are named with their size, and nothing is fetched or made."""
+    root = tmp_path / "home"
+    monkeypatch.setenv("HEADSTART_HOME", str(root))
+    found = doctor.findings("tiny")
+    assert "MB of weights are not here yet (smollm2-135m, whisper-tiny.en" in said(found, "note")
+    assert f"GB free in {tmp_path}" in said(found, "ok")
+    assert not root.exists()
+
+
+def test_obstacles_are_told_with_a_remedy(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiler, memory and disk; a port in use is none, for another will do."""
+    monkeypatch.setattr(setup_check, "compiler_problem", lambda: "headstart needs a C compiler")
+    little = SimpleNamespace(available=500_000_000)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: little)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    monkeypatch.setenv("HEADSTART_HOME", str(tmp_path))
+    found = doctor.findings("small", port)
+    missing = said(found, "MISSING")
+    assert "headstart needs a C compiler" in missing
+    assert "0.5 GB of memory available; small takes about 2.0: end other programs" in missing
+    assert f"0.0 GB free in {tmp_path}, the weights need 0.7: free some" in missing
+    assert f"port {port} is in use: `headstart serve --port 0`" in said(found, "note")
+    assert doctor.exit_code(found) == 1
+
+
+def test_the_command_prints_a_line_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mark first; exit code 1 only where something is missing. Another model is refused by name."""
+    found = [doctor.Finding("ok", "a core"), doctor.Finding("note", "a port")]
+    monkeypatch.setattr(doctor, "findings", lambda _: found)
+    done = CliRunner().invoke(build([]), ["doctor"])
+    assert (done.exit_code, done.output) == (0, "ok       a core\nnote     a port\n")
+    found.append(doctor.Finding("MISSING", "a compiler"))
+    assert CliRunner().invoke(build([]), ["doctor"]).exit_code == 1
+    monkeypatch.undo()
+    wrong = CliRunner().invoke(build([]), ["doctor", "--model", "nix"])
+    assert isinstance(wrong.exception, ConfigError)
+    assert "no model or weight named 'nix'" in str(wrong.exception)
