@@ -70,15 +70,17 @@ class Bot:
     def __init__(self, worker: PipelineWorker, context: LLMContext, up: Tap, down: Tap) -> None:
         self._worker, self._up, self._down = worker, up, down
         self.context = context
+        self._waited_for = 0  # frames from below, up to the one that was waited for last
 
     async def until(self, kind: type[Frame]) -> Frame:
         while True:
             self._down.arrived.clear()
             problems = [f for f in self._up.frames + self._down.frames if isinstance(f, ErrorFrame)]
             assert not problems, problems
-            found = [f for f in self._down.frames if isinstance(f, kind)]
-            if found:
-                return found[0]
+            for at, frame in enumerate(self._down.frames):
+                if isinstance(frame, kind):
+                    self._waited_for = at + 1
+                    return frame
             await self._down.arrived.wait()
 
     def said(self) -> str:
@@ -91,7 +93,10 @@ class Bot:
         return [f.text for f in self._up.frames if isinstance(f, TranscriptionFrame)]
 
     def forget(self) -> None:
-        self._down.frames.clear()
+        """What came until the frame that was waited for last. What came behind it may be waited
+        for next, also if this process was late to look."""
+        del self._down.frames[: self._waited_for]
+        self._waited_for = 0
 
     async def push(self, frame: Frame) -> None:
         await self._worker.queue_frame(frame)
