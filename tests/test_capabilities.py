@@ -66,7 +66,7 @@ def effects() -> dict[str, list[str]]:
 def test_every_capability_has_its_switch_stage_and_effect() -> None:
     """Switches are settings or options, stages those of the latency budget; nothing is left out."""
     assert set(effects()) == {*ASKED, *SCHEDULING, WRITTEN}
-    options = (ROOT / "engine" / "__main__.py").read_text()
+    options = (ROOT / "engine" / "process" / "options.py").read_text()
     commands = get_command(build([])).commands  # type: ignore[attr-defined]
     for row, (switch, stage, effect) in effects().items():
         for name in re.findall(r"`([^`]+)`", switch):

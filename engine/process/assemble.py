@@ -22,6 +22,7 @@ from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ModelServices, View
 from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.cached_labeller import CachedLabeller
 from headstart.engine.process.header import Header
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.process.local_parts import local_parts, thinning_of
@@ -32,7 +33,6 @@ from headstart.engine.process.unused_memory import give_back, trim_heap
 from headstart.engine.process.warm_up import record_steps
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import Connector, FrameLabeller, FrameLabels
-from headstart.engine.vision.cached_labeller import CachedLabeller
 from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.engine.vision.reading.background import BackgroundReader
 from headstart.engine.weights import ResolvedModel

@@ -48,6 +48,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
 from headstart.engine.models.perception.captions import CaptionedRecognizer
 from headstart.engine.process.assemble import require_no_pooling
+from headstart.engine.process.cached_labeller import CachedLabeller
 from headstart.engine.process.picture_reader import frame_size, reader_of, still_size
 from headstart.engine.process.recognizer import (
     chosen_recognizer,
@@ -57,7 +58,6 @@ from headstart.engine.process.recognizer import (
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
 from headstart.engine.vision import ConnectorSettings, FrameLabeller, FrameLabels
-from headstart.engine.vision.cached_labeller import CachedLabeller
 from headstart.engine.vision.connector import note
 from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.engine.vision.reading.background import BackgroundReader

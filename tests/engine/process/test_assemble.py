@@ -25,8 +25,8 @@ from headstart.engine.process.assemble import (
     ModelPaths,
     assemble,
 )
+from headstart.engine.process.cached_labeller import LABELS_BYTES, CachedLabeller
 from headstart.engine.vision import Connector, FrameLabeller, FrameLabels
-from headstart.engine.vision.cached_labeller import LABELS_BYTES, CachedLabeller
 from headstart.engine.vision.encoder_cache import EncoderCache
 
 pytestmark = pytest.mark.weights
