@@ -42,6 +42,9 @@ class BlockPool:
     streams never share blocks.
     """
 
+    grows = False
+    """Whether blocks are added when none is free; then nobody need be refused."""
+
     def __init__(
         self, num_blocks: int, block_size: int, max_cached: int = 0, *, shares: bool = True
     ) -> None:

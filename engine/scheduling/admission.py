@@ -16,6 +16,7 @@ free for each session that is not idle.
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -188,8 +189,8 @@ class AdmissionController:
 
     @property
     def share(self) -> float:
-        """Share of the pool's blocks in use."""
-        return self._pool.used_blocks / self._pool.num_blocks
+        """Share of the pool's blocks in use; 0 of a pool that grows."""
+        return 0.0 if self._pool.grows else self._pool.used_blocks / self._pool.num_blocks
 
     def update_level(self, users: Sequence[CacheUser], now_ns: int) -> Level:
         """Update and return the level, with hysteresis on the way down."""
@@ -208,6 +209,8 @@ class AdmissionController:
 
     def _available(self, users: Sequence[CacheUser], now_ns: int) -> int:
         """Blocks available to a new session."""
+        if self._pool.grows:
+            return sys.maxsize
         free = self._pool.free_blocks - self._reserved(users, now_ns)
         return free + self._reclaimable(users, now_ns)
 

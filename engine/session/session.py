@@ -447,6 +447,10 @@ class Session:
         """All running answers, the conversation's own first."""
         return ([self.answer] if self.answer is not None else []) + self.side_answers
 
+    def is_running(self, answer: Answer) -> bool:
+        """Whether `answer` is one of `answers`."""
+        return any(running is answer for running in self.answers())
+
     def _new_answer(self, stream: Stream, prompt: Prompt, ask: api.Respond) -> Answer:
         tools = self.conversation.tools if ask.tools is None else ask.tools
         return Answer.begin(self._services, stream, prompt, ask.sampling, tools)
