@@ -75,6 +75,11 @@ class BlockPool:
         """Of `free_blocks`, those that are kept for their content."""
         return len(self._cached)
 
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that all blocks hold."""
+        return self.num_blocks * self.block_size
+
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks needed for `num_tokens` tokens."""
         return -(-num_tokens // self.block_size)

@@ -40,7 +40,7 @@ def delay_summaries(bench: ServerBench) -> None:
         return run is not None and run.answer is not None and run.answer.silent
 
     def taken() -> list[Outcome]:
-        now = []
+        now: list[Outcome] = []
         for outcome in take():
             (held if is_silent(outcome.call) else now).append(outcome)
         answer = bench.engine.sessions["s"].answer
