@@ -115,7 +115,7 @@ def assemble_source(
         model = pooled(stills, config)
     spec = model.spec.decoder
     cache, pool = make_cache(spec, config) if place is None else place.make_cache(spec, config)
-    held_tokens = pool.num_blocks * pool.block_size
+    held_tokens = pool.num_tokens
     context_tokens = min(config.max_context_tokens, spec.context_tokens, held_tokens)
     own = ModelRecognizer(model, tail_of(model, config))
     recognizer: SpeechRecognizer = own
@@ -279,7 +279,7 @@ def _parts(
             context_tokens,
             model.new_positions(),
             reach,
-            held=pool.num_blocks * pool.block_size,
+            held=pool.num_tokens,
         ),
         clock=time.monotonic_ns,
         heard_together=heard_together(recognizer, config),
