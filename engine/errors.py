@@ -128,7 +128,11 @@ class CacheFull(EngineError):
 
     def __init__(self, needed: int, free: int) -> None:
         self.needed, self.free = needed, free
-        super().__init__(f"the KV cache has {free} free blocks; {needed} are needed")
+        super().__init__(
+            f"the KV cache has {free} free blocks; {needed} are needed; give it more memory "
+            "(kv_pool_mib) or a narrower type (kv_dtype int8), or let sessions remember less "
+            "(window_tokens)"
+        )
 
 
 class SessionRefused(EngineError):

@@ -44,8 +44,8 @@ log = logging.getLogger("headstart.engine_link")
 HIGH_WATER_MESSAGES = 4096
 PING_INTERVAL_S = 1.0
 STOOD_STILL_S = 5.0
-"""Longer between two heartbeats, and this process stood still (a paused machine or container): the
-engine probably did, too."""
+"""Longer between two heartbeats, or less where an engine is lost sooner, and this process stood
+still (a paused machine or container): the engine probably did, too."""
 IPC_PATH_BYTES_MAX = 100  # sun_path holds 108 with its terminator; ZeroMQ may append to the name
 OFFSET_SAMPLES = 32  # heartbeats, of which the fastest tells the clocks' offset
 WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
@@ -308,6 +308,9 @@ class EngineLink:
         self.observer = LinkObserver()
         self._incarnation = uuid.uuid4().hex
         self._lost_after_ns = int(lost_after_s * 1e9)
+        # Halfway from a heartbeat on time to one as late as an engine may be silent.
+        halfway_s = PING_INTERVAL_S + (lost_after_s - PING_INTERVAL_S) / 2
+        self._stood_still_ns = int(min(STOOD_STILL_S, halfway_s) * 1e9)
         self._last_heard_ns = self._last_beat_ns = time.monotonic_ns()
         self._listeners: dict[str, EngineListener] = {}
         self._left_behind: set[str] = set()  # sessions that a lost engine may still hold
@@ -410,7 +413,7 @@ class EngineLink:
         beat = tasks.guard(self._heartbeat, "engine link", tasks.nothing_depends_on_it)
         self._timer = self._loop.call_later(PING_INTERVAL_S, beat)
         now_ns = time.monotonic_ns()
-        if now_ns - self._last_beat_ns > STOOD_STILL_S * 1e9:
+        if now_ns - self._last_beat_ns > self._stood_still_ns:
             self._last_heard_ns = now_ns  # it has had no time to speak
         self._last_beat_ns = now_ns
         self.check_address()

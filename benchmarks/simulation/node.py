@@ -73,6 +73,10 @@ class User:
     def at_rest(self) -> bool:
         return self.owner.at_rest and not self.commands and self.stream.pending == 0
 
+    def give_up_kv(self) -> None:
+        """Its tokens are computed again when its owner has work."""
+        self.stream.recompute(0)
+
 
 class NoMemory:
     """Blocks are empty: moving them takes no time worth counting."""

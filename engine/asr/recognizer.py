@@ -313,7 +313,7 @@ class WhisperRecognizer:
     def _parts(self, utterance: OpenRecognition, clock: StageClock) -> Pieces[None]:
         """Hear for good what was said before each of `part_ends`; the window begins at the last.
         One that fails, because a GPU has no room for it, stays to be heard. If it stays for so long
-        that its sound is gone, its words are those that were known of it."""
+        that some of its sound is gone, its words are those that were known of it."""
         while utterance.part_ends:
             end = utterance.part_ends[0]
             words = (*utterance.committed, *utterance.agreement.tentative)

@@ -60,8 +60,8 @@ class Recording:
         return self.marks[0]
 
     def holds(self, end: int) -> bool:
-        """Whether any sound of what ends at sample `end` is still here."""
-        return end > self.samples - self._wanted
+        """Whether all sound from `start` up to sample `end` is still here, and there is any."""
+        return self.start.sample < end and self.samples - self.start.sample <= LONGEST_SAMPLES
 
     def whole(self, end: int | None = None) -> Pcm:
         """The sound behind `start`, up to sample `end` or all, of which the last `LONGEST_S`."""

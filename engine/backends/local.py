@@ -15,8 +15,9 @@ from typing import Protocol
 from torch import Tensor
 
 from headstart.engine import api
+from headstart.engine.backends.room import Room
 from headstart.engine.decoder.sampling import Draw, HostSampler, Sampled, StepSampler
-from headstart.engine.errors import CacheFull, EngineError
+from headstart.engine.errors import EngineError
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
@@ -61,6 +62,7 @@ class LocalBackend:
         self.runner = runner
         self._scheduler = scheduler
         self._admission = admission
+        self._room = Room(admission)
         self._end_token = end_token
         self._clock = clock
         self._marks = marks
@@ -126,15 +128,11 @@ class LocalBackend:
     def _refuse(
         self, requests: Sequence[Request], sessions: Sequence[Session], now_ns: int
     ) -> Container[Stream]:
-        """Refuse streams whose pending tokens will not fit, before they take blocks."""
+        """Streams whose pending tokens will not fit, before they take blocks."""
         asked = {request.stream for request in requests}
         owners = [(session, stream) for session in sessions for stream in session.streams()]
         wants = [(session, stream) for session, stream in owners if stream in asked]
-        refused = self._admission.refuse(wants, sessions, now_ns)
-        for session, stream in wants:
-            if stream in refused:
-                _fail_stream(session, stream, refused[stream])
-        return refused
+        return self._room.refuse(wants, sessions, now_ns)
 
     def _run(self, plan: Plan, sessions: Sequence[Session]) -> None:
         began_ns = self._clock()
@@ -262,11 +260,3 @@ def _requests(sessions: Sequence[Session]) -> Iterator[Request]:
             yield Request(session.stream, session.deadline_ns, True, probe=main.probe)
         for answer in session.side_answers:
             yield Request(answer.stream, _NO_DEADLINE_NS, generating=True)
-
-
-def _fail_stream(session: Session, stream: Stream, full: CacheFull) -> None:
-    for answer in session.answers():
-        if answer.stream is stream:
-            session.fail(answer, full)
-            return
-    session.drop_pending(full)

@@ -42,6 +42,9 @@ class BlockPool:
     streams never share blocks.
     """
 
+    grows = False
+    """Whether blocks are added when none is free; then nobody need be refused."""
+
     def __init__(
         self, num_blocks: int, block_size: int, max_cached: int = 0, *, shares: bool = True
     ) -> None:
@@ -71,6 +74,11 @@ class BlockPool:
     def cached_blocks(self) -> int:
         """Of `free_blocks`, those that are kept for their content."""
         return len(self._cached)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that all blocks hold."""
+        return self.num_blocks * self.block_size
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks needed for `num_tokens` tokens."""

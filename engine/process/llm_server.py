@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from headstart.engine import api
+from headstart.engine.backends.llm_server.account import AccountPool
 from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
 from headstart.engine.backends.llm_server.errors import LlmContextShort
@@ -42,7 +43,6 @@ from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import BadSettings
 from headstart.engine.interfaces import ImageEncoder, ModelServices, SpeechRecognizer, View
 from headstart.engine.interfaces import Tokenizer as SessionTokenizer
-from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.offload import HostMemory
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
@@ -77,8 +77,8 @@ SEEN_PICTURE = api.PictureSize(short_side=448)
 ACCOUNT_BLOCK_TOKENS = 128
 ACCOUNT_BLOCKS_MAX = 16_384
 ACCOUNT_SESSIONS = 64
-"""Sessions with full contexts at each server that the account of their caches has room for, up to
-`ACCOUNT_BLOCKS_MAX`."""
+"""Sessions with full contexts at each server that the account of their caches has room for at
+first, up to `ACCOUNT_BLOCKS_MAX`. It grows (`backends.llm_server.account`)."""
 
 
 class NotedImageEncoder:
@@ -298,15 +298,14 @@ def parts_of(
     clock: Callable[[], int],
     config: EngineConfig,
 ) -> EngineParts:
-    """The engine's parts. The pool has no memory: it keeps account of what the server has cached,
-    as far as that follows from what it was sent."""
+    """The engine's parts. The pool is an account of what the server has cached."""
     capabilities = backend.capabilities
     block = max(capabilities.block_tokens, ACCOUNT_BLOCK_TOKENS)
     per_session = -(-context_tokens // block)
     num_sessions = ACCOUNT_SESSIONS * len(backend.servers)
     num_blocks = max(min(num_sessions * per_session, ACCOUNT_BLOCKS_MAX), per_session)
     shares = config.prefix_sharing and capabilities.caches
-    pool = BlockPool(num_blocks, block, num_blocks // 4 if shares else 0, shares=shares)
+    pool = AccountPool(num_blocks, block, num_blocks // 4 if shares else 0, shares=shares)
     rules = AdmissionRules(config.idle_after_s, config.turn_tokens)
     admission = AdmissionController(pool, HostMemory(NoMemory(), pool, 0), rules)
 

@@ -47,7 +47,7 @@ class LoadedModel:
             spec.vocab_size,
             self.context_tokens,
             reach=spec.context_tokens,
-            held=self.pool.num_blocks * self.pool.block_size,
+            held=self.pool.num_tokens,
         )
 
 
@@ -87,7 +87,7 @@ def load_model(
             decoder = DeviceDecoder(spec, on_device, place)
     file.close()  # the packed copies are ours: release the mapped pages
     cache, pool = make_cache(spec, config) if place is None else place.make_cache(spec, config)
-    held_tokens = pool.num_blocks * pool.block_size
+    held_tokens = pool.num_tokens
     context_tokens = min(config.max_context_tokens, spec.context_tokens, held_tokens)
     runner = Runner(decoder, cache, observes=config.kv_text_kept < 1)
     return LoadedModel(

@@ -102,7 +102,7 @@ def assemble_source(
         model = pooled(stills, config)
     spec = model.spec.decoder
     cache, pool = make_cache(spec, config) if place is None else place.make_cache(spec, config)
-    held_tokens = pool.num_blocks * pool.block_size
+    held_tokens = pool.num_tokens
     context_tokens = min(config.max_context_tokens, spec.context_tokens, held_tokens)
     own = ModelRecognizer(model, tail_of(model, config))
     recognizer: SpeechRecognizer = own
@@ -242,7 +242,7 @@ def _parts(
     )
 
     def new_stream(name: str) -> Stream:
-        held, positions = pool.num_blocks * pool.block_size, model.new_positions()
+        held, positions = pool.num_tokens, model.new_positions()
         return Stream(name, pool, vocab_size, context_tokens, positions, reach, held=held)
 
     return local_parts(services, runner, pool, new_stream, words.tokenizer.mark_tokens(), config)

@@ -9,13 +9,15 @@
                                  and a time after which to try again
 
 When an offloaded session has work again, its K/V are copied back into the pool. If there is too
-little room even after offloading all idle sessions, they are dropped and recomputed, so that no
-session waits for another. The minimum a new session needs (its system prompt and one turn) is kept
-free for each session that is not idle.
+little room even after offloading all idle sessions, those at rest give up theirs, to host memory as
+far as they fit there; if that is not enough, its own are dropped and recomputed. The minimum a new
+session needs (its system prompt and one turn) is kept free for each session that is not idle,
+unless another one's work would fail. Who waits for whom: `headstart.engine.backends.room`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -59,6 +61,10 @@ class CacheUser(Protocol):
     @property
     def at_rest(self) -> bool:
         """Whether nothing is to be done for it now."""
+        ...
+
+    def give_up_kv(self) -> None:
+        """Drop the K/V of a session at rest, until there is work for it again."""
         ...
 
 
@@ -112,8 +118,10 @@ class AdmissionController:
         stream = user.stream
         if not stream.offload_slot.offloaded:
             return
+        users, num_blocks = list(users), stream.offload_slot.num_blocks
         try:
-            self.offload_until_free(stream.offload_slot.num_blocks, users, now_ns)
+            self.offload_until_free(num_blocks, users, now_ns)
+            self._clear([t for t in users if t is not user], num_blocks)
             stream.restore()
             self.restores += 1
         except CacheFull:
@@ -127,15 +135,50 @@ class AdmissionController:
                 if self._offload(user) and self._pool.free_blocks >= num_blocks:
                     return
 
+    def _clear(self, users: Iterable[CacheUser], num_blocks: int) -> bool:
+        """Have sessions at rest give up K/V until `num_blocks` are free, to host memory as far as
+        there is room, those at rest for the longest time first. Whether so many are free; if not,
+        nothing has changed."""
+        here = (t for t in users if not t.stream.offload_slot.offloaded)
+        resting = [t for t in here if t.at_rest and t.stream.kv_blocks]
+        if self._pool.free_blocks + self._held_alone(resting) < num_blocks:
+            return False
+        for user in sorted(resting, key=lambda user: self._since_ns[user.name]):
+            if self._pool.free_blocks >= num_blocks:
+                break
+            if not self._offload(user):
+                user.give_up_kv()
+                self.dropped += 1
+        return self._pool.free_blocks >= num_blocks
+
+    def needs_alone(self, stream: Stream) -> int:
+        """Blocks that a stream needs for all of its tokens."""
+        pool = self._pool
+        return pool.size_of(stream.kv_blocks) + pool.cost(*stream.demand(stream.pending))
+
+    def fits_alone(self, stream: Stream) -> bool:
+        """Whether a stream would fit into the pool if nobody else were there."""
+        return self.needs_alone(stream) <= self._pool.num_blocks
+
+    def frees(self, stream: Stream) -> bool:
+        """Whether blocks would be free if a stream gave up its K/V."""
+        return any(self._pool.references(block) == 1 for block in stream.kv_blocks)
+
     def refuse(
-        self, wants: Sequence[tuple[CacheUser, Stream]], users: Sequence[CacheUser], now_ns: int
+        self,
+        wants: Sequence[tuple[CacheUser, Stream]],
+        users: Sequence[CacheUser],
+        now_ns: int,
+        *,
+        promises: bool = True,
     ) -> dict[Stream, CacheFull]:
         """The streams in `wants` whose pending tokens do not all fit; there is room for the others.
 
         All are decided together, the smallest first: otherwise a prompt that does not fit would
         take the free blocks piece by piece, and with them the room of other sessions. Blocks
         promised to other users are not given away, except that an answer may continue as long as
-        any block is free.
+        any block is free, and those promised to sessions at rest if there is no room otherwise.
+        Without `promises` none are kept.
         """
         pool, refused = self._pool, dict[Stream, CacheFull]()
         needs = [(stream.demand(stream.pending), t, stream) for t, stream in wants]
@@ -146,14 +189,19 @@ class AdmissionController:
             return refused
         wide = narrow = 0  # granted
         for demand, user, stream in sorted(needs, key=lambda need: pool.cost(*need[0])):
-            reserved = self._reserved([t for t in users if t is not user], now_ns)
-            if stream.pending == 1:
-                reserved = 0
+            others = [t for t in users if t is not user]
+            keeps = promises and stream.pending > 1
+            reserved = self._reserved(others, now_ns) if keeps else 0
             more = wide + demand[0] + reserved, narrow + demand[1]
             total = pool.cost(*more)
             if total > pool.cost(wide + reserved, narrow) and total > pool.free_blocks:
                 if total <= pool.free_blocks + self._reclaimable(users, now_ns):
                     self.offload_until_free(total, users, now_ns)
+                if pool.cost(*more) > pool.free_blocks:
+                    busy = [t for t in others if not t.at_rest]
+                    reserved = self._reserved(busy, now_ns) if keeps else 0
+                    more = wide + demand[0] + reserved, narrow + demand[1]
+                    self._clear(others, pool.cost(*more))
                 if pool.cost(*more) > pool.free_blocks:
                     left = max(pool.free_blocks - pool.cost(wide + reserved, narrow), 0)
                     refused[stream] = CacheFull(pool.cost(*demand), left)
@@ -188,8 +236,8 @@ class AdmissionController:
 
     @property
     def share(self) -> float:
-        """Share of the pool's blocks in use."""
-        return self._pool.used_blocks / self._pool.num_blocks
+        """Share of the pool's blocks in use; 0 of a pool that grows."""
+        return 0.0 if self._pool.grows else self._pool.used_blocks / self._pool.num_blocks
 
     def update_level(self, users: Sequence[CacheUser], now_ns: int) -> Level:
         """Update and return the level, with hysteresis on the way down."""
@@ -208,6 +256,8 @@ class AdmissionController:
 
     def _available(self, users: Sequence[CacheUser], now_ns: int) -> int:
         """Blocks available to a new session."""
+        if self._pool.grows:
+            return sys.maxsize
         free = self._pool.free_blocks - self._reserved(users, now_ns)
         return free + self._reclaimable(users, now_ns)
 
@@ -221,10 +271,13 @@ class AdmissionController:
 
     def _reclaimable(self, users: Iterable[CacheUser], now_ns: int) -> int:
         """Blocks that only idle sessions hold, as far as host memory has room for them."""
-        idle = self._idle(users, now_ns)
-        held = Counter(block for user in idle for block in user.stream.kv_blocks)
+        return min(self._held_alone(self._idle(users, now_ns)), self.host.free_blocks)
+
+    def _held_alone(self, users: Iterable[CacheUser]) -> int:
+        """Blocks that only these sessions hold."""
+        held = Counter(block for user in users for block in user.stream.kv_blocks)
         alone = [block for block, count in held.items() if self._pool.references(block) == count]
-        return min(self._pool.size_of(alone), self.host.free_blocks)
+        return self._pool.size_of(alone)
 
     def _retry_after_s(self, users: Iterable[CacheUser], now_ns: int) -> float:
         """Seconds until the next session can be offloaded, within bounds."""

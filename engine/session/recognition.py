@@ -206,7 +206,8 @@ class RecognitionPasses:
                 words = result.result()
             except EngineError as error:
                 if batch is None:
-                    self._carry_out(session, command, error)
+                    known = _keep_live_words(session, command, error)
+                    self._carry_out(session, command, None if known else error)
                 else:  # as in any other pass, but the turn ends
                     _skip(session, batch, error)
                     self._finish(session, command, due_ns, None)
@@ -284,6 +285,17 @@ class RecognitionPasses:
                 session.add_recognition(batch, words, began_ns, batch.samples / total_samples)
             except EngineError as error:
                 session.report(error, about="audio")
+
+
+def _keep_live_words(session: Session, command: api.Command, error: EngineError) -> bool:
+    """Whether a turn whose final pass failed ends with the words that were heard live: an answer to
+    these is worth more than an error. The failure is reported as one of its sound."""
+    utterance = session.conversation.utterance
+    if not isinstance(command, api.EndSpeech) or utterance is None or not utterance.says_something:
+        return False
+    session.report(error, about="audio")
+    utterance.finished = True
+    return True
 
 
 def _skip(session: Session, batch: AudioBatch, error: EngineError) -> None:

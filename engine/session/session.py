@@ -10,7 +10,7 @@ the stream; words recognised meanwhile are added when it ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from headstart.engine.session.generation import (
     usage_of,
 )
 from headstart.engine.session.summary import Summaries
-from headstart.engine.session.utterance import AudioBatch, Utterance
+from headstart.engine.session.utterance import AudioBatch, Utterance, between_frames
 from headstart.engine.session.writing import OutOfBandReadings
 
 # Spans kept of one turn for its latency budget, the newest.
@@ -160,6 +160,13 @@ class Session:
         if self.commands or self.side_answers or self.traces:
             return False
         return not (self.stream.pending_ahead if self.answer is None else self.answer.wants_steps)
+
+    def give_up_kv(self) -> None:
+        """Drop all K/V while at rest, for sessions that have work. The next command adds the tokens
+        again; those of an answer that was begun before its endpoint was sure stay."""
+        self.stream.recompute(0)
+        if self.answer is None:
+            self.stream.truncate(0)
 
     def close(self) -> None:
         for answer in self.side_answers:
@@ -291,7 +298,7 @@ class Session:
         self._unanswered = True
         utterance = self._open_utterance()
         began_ns = self._clock()
-        for sounds, frame in _between_frames(heard):
+        for sounds, frame in between_frames(heard):
             if sounds:
                 self._rehear(utterance, np.concatenate(sounds), began_ns)
             if frame is not None:
@@ -446,6 +453,10 @@ class Session:
         """All running answers, the conversation's own first."""
         return ([self.answer] if self.answer is not None else []) + self.side_answers
 
+    def is_running(self, answer: Answer) -> bool:
+        """Whether `answer` is one of `answers`."""
+        return any(running is answer for running in self.answers())
+
     def _new_answer(self, stream: Stream, prompt: Prompt, ask: api.Respond) -> Answer:
         tools = self.conversation.tools if ask.tools is None else ask.tools
         return Answer.begin(self._services, stream, prompt, ask.sampling, tools)
@@ -582,17 +593,3 @@ class Session:
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
         """Emit `Failed` for a command."""
         self._emit(api.Failed(self.name, about, error.code, error.public_message, ref_id))
-
-
-def _between_frames(
-    heard: Sequence[Pcm | api.Image],
-) -> Iterator[tuple[list[Pcm], api.Image | None]]:
-    """Runs of sound, each with the frame behind it."""
-    sounds: list[Pcm] = []
-    for piece in heard:
-        if isinstance(piece, api.Image):
-            yield sounds, piece
-            sounds = []
-        else:
-            sounds.append(piece)
-    yield sounds, None

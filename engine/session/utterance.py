@@ -7,7 +7,7 @@ pass of the recogniser takes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from itertools import takewhile
@@ -272,3 +272,17 @@ class AudioBatch:
         traces[-1].prefilled_before = prefilled_before
         traces[-1].rolled_back = rolled_back
         return traces
+
+
+def between_frames(
+    heard: Sequence[Pcm | Image],
+) -> Iterator[tuple[list[Pcm], Image | None]]:
+    """Runs of sound, each with the frame behind it."""
+    sounds: list[Pcm] = []
+    for piece in heard:
+        if isinstance(piece, Image):
+            yield sounds, piece
+            sounds = []
+        else:
+            sounds.append(piece)
+    yield sounds, None

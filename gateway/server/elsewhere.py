@@ -13,6 +13,7 @@ from typing import Final
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Match, Route
 from starlette.staticfiles import StaticFiles
 
 WEBSOCKETS: Final = ("/v1/realtime", "/realtime", "/v1/dashboard")
@@ -42,19 +43,34 @@ PAGE: Final = """<!doctype html>
 
 def nothing_there(request: Request, error: Exception) -> Response:
     """What an address that leads nowhere answers: 404, or 426 at a WebSocket's address. A wrong
-    method is a 404 below /v1/, with an error that names both, and a 405 elsewhere."""
+    method is a 405 with the methods that there are; below /v1/ both have an error as their body."""
     assert isinstance(error, HTTPException)
     path = request.scope["path"]
     if request.method == "GET" and path in WEBSOCKETS:
         said = "This is a WebSocket's address: connect a client to it."
         headers = {"Upgrade": "websocket", "Connection": "Upgrade"}  # both, or neither: RFC 9110
         return _answer(request, UPGRADE_REQUIRED, "WebSocket only", said, headers)
+    if allowed := _other_methods(request):
+        said = f"Expected {allowed} for {path}, got {request.method}."
+        headers = {"Allow": allowed}
+        if path.startswith("/v1/"):
+            return _error(METHOD_NOT_ALLOWED, said, headers)
+        return PlainTextResponse(f"{said}\n", METHOD_NOT_ALLOWED, headers)
     among_files = isinstance(request.scope.get("endpoint"), StaticFiles)
     if path.startswith("/v1/") and (among_files or error.status_code == NOT_FOUND):
         return _error(NOT_FOUND, f"There is no {request.method} {path}. {SPEAKS}.")
     if error.status_code == METHOD_NOT_ALLOWED:
         return PlainTextResponse(error.detail, METHOD_NOT_ALLOWED, error.headers)
     return _answer(request, NOT_FOUND, "Not found", "There is nothing at this address.", {})
+
+
+def _other_methods(request: Request) -> str:
+    """The methods that the address has, for `Allow`, if it has any but not this one."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is Match.PARTIAL:
+            found |= route.methods or set()
+    return ", ".join(sorted(found))
 
 
 def _answer(

@@ -445,7 +445,9 @@ class Session:
         log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
         self._context.error(event.code, event.message)
         if not (self._speech.failed(event) or self._items.failed(event)):
-            error = errors.server_error(event.code, event.message)
+            is_item = event.about == "add_item" and event.ref_id
+            what = f"The item {event.ref_id!r} was not added: " if is_item else ""
+            error = errors.server_error(event.code, what + event.message)
             self._context.send(self._context.events.error(error))
 
     # --- the way out -----------------------------------------------------------------------------

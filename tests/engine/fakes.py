@@ -257,7 +257,7 @@ class Bench:
         self.events: list[api.Event] = []
         self.recognizer = recognizer or FakeRecognizer(script)
         self.runner = runner or FakeRunner(reply)
-        self.pool = BlockPool(blocks, 16, max_cached)
+        self.pool = self.make_pool(blocks, max_cached)
         memory = memory or FakeMemory()
         host = HostMemory(memory, self.pool, host_blocks * 16 * memory.bytes_per_token)
         self.admission = AdmissionController(
@@ -292,6 +292,10 @@ class Bench:
             ),
             self.events.append,
         )
+
+    def make_pool(self, blocks: int, max_cached: int) -> BlockPool:
+        """A pool of so many blocks of 16 tokens."""
+        return BlockPool(blocks, 16, max_cached)
 
     def make_backend(self, limit: int) -> tuple[Backend, NewStream]:
         """The backend, and what makes its streams."""

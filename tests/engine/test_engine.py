@@ -325,6 +325,7 @@ def test_an_answer_with_its_own_instructions_shares_the_prompts_prefix() -> None
     assert bench.finished().text == echo(QUESTION)
 
 
+@pytest.mark.our_decoder("keeps K/V in a pool")
 def test_a_full_cache_fails_one_answer_and_spares_the_others() -> None:
     """Without free blocks the answer fails by name; other sessions go on and the books balance."""
     bench = Bench(blocks=12)

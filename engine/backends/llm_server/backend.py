@@ -54,7 +54,7 @@ from headstart.engine.backends.llm_server.wire import (
     read,
     warm_up_body,
 )
-from headstart.engine.errors import CacheFull, EngineError
+from headstart.engine.errors import EngineError
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.step_log import StepWork
@@ -390,6 +390,12 @@ class LlmServerBackend:
         if run is None:
             return  # cancelled
         self._tally.worked = True
+        dropped = run.answer is not None and not run.session.is_running(run.answer)
+        if dropped and run.kind is Kind.ANSWER:
+            # The outcome before this one ended another answer, and the window moved on: for that a
+            # summary is dropped.
+            self._cancel(outcome.call, run)
+            return
         try:
             match outcome:
                 case Arrived():
@@ -430,15 +436,11 @@ class LlmServerBackend:
         """Record what the server has computed ahead."""
         if not self._is_valid(run) or run.stream.place != run.server.place:
             return
-        try:
-            self._advance(run.stream, len(run.sent))
-        except CacheFull as full:
-            run.session.drop_pending(full)
-            return
+        self._advance(run.stream, len(run.sent))
         run.session.prefilled(run.began_ns, at_ns)
 
     def _advance(self, stream: Stream, until: int) -> None:
-        """Record that the server has K/V for the first `until` tokens. Raises `CacheFull`."""
+        """Record that the server has K/V for the first `until` tokens."""
         count = until - stream.kv_len
         if count <= 0:
             return

@@ -51,3 +51,16 @@ def test_of_long_speech_the_end_is_held(pieces: list[int], marks_s: list[int]) -
         assert sum(map(len, recording._pieces)) < len(whole) + 40_000
         start = recording.start.sample
         assert sent - start <= LONGEST_SAMPLES or len(recording.marks) == 1
+
+
+def test_sound_that_is_held_in_part_is_not_held() -> None:
+    """Hearing the tail alone would lose the words before it, which are known."""
+    recording = Recording()
+    recording.push(np.zeros(20 * SECOND, np.float32))
+    assert recording.holds(20 * SECOND)
+    assert not recording.holds(0)
+    recording.push(np.zeros(9 * SECOND, np.float32))
+    assert not recording.holds(20 * SECOND)
+    recording.part(20 * SECOND, 3)
+    assert recording.holds(29 * SECOND)
+    assert not recording.holds(20 * SECOND)

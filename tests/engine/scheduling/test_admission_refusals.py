@@ -26,6 +26,10 @@ class Guest:
     stream: Stream
     at_rest: bool = False
 
+    def give_up_kv(self) -> None:
+        self.stream.recompute(0)
+        self.stream.truncate(0)
+
 
 def room_of(blocks: int, host_blocks: int = 0) -> tuple[AdmissionController, BlockPool]:
     pool, memory = BlockPool(blocks, SIZE), FakeMemory()

@@ -226,10 +226,14 @@ def test_sound_whose_pass_failed_behind_a_final_one_has_another(
     assert said.text == "what is the capital"
 
 
-def test_a_failed_final_pass_fails_the_command_that_needed_it(
-    bench: Bench, worker: HandWorker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("words_known", [False, True])
+def test_a_final_pass_that_fails(
+    bench: Bench, worker: HandWorker, monkeypatch: pytest.MonkeyPatch, words_known: bool
 ) -> None:
-    """The utterance stays open, and the command can be sent again."""
+    """The turn ends with the words that were heard live, and says so. Without any, the command
+    fails: the utterance stays open, and the command can be sent again."""
+    if not words_known:
+        bench.recognizer.words = []
     begin(bench)
     run(bench, worker)
     bench.tell(end()[0])
@@ -243,6 +247,13 @@ def test_a_failed_final_pass_fails_the_command_that_needed_it(
         worker.finish()
     bench.run()
     (failed,) = (e for e in bench.events if isinstance(e, api.Failed))
+    assert isinstance(failed, api.Failed)
+    if words_known:
+        assert (failed.session, failed.about) == ("s", "audio")
+        (heard,) = bench.of(api.Heard)
+        assert isinstance(heard, api.Heard)
+        assert heard.text == "what si"  # the newest live word is wrong
+        return
     assert (failed.session, failed.about) == ("s", "end_speech")
     bench.tell(end()[0])  # the utterance is open still
     run(bench, worker)

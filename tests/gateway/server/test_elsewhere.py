@@ -53,3 +53,8 @@ async def test_a_wrong_method_stays_one() -> None:
         answer = await http.post("/healthz")
         assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
         assert (await http.post("/")).status_code == 405
+        for method in ("PUT", "DELETE"):
+            answer = await http.request(method, "/v1/models")
+            assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
+            assert "Expected GET, HEAD" in answer.json()["error"]["message"]
+            assert (await http.request(method, "/v1/other")).status_code == 404

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headstart.engine.backends.llm_server.account import AccountPool
 from headstart.engine.backends.llm_server.backend import LlmServerBackend
 from headstart.engine.backends.llm_server.capabilities import Capabilities, TokenIds
 from headstart.engine.backends.llm_server.http_client import HttpClient, Timeouts
@@ -110,6 +111,10 @@ class ServerBench(AwaitingBench):
 
     def _reply(self, asked: str) -> str:
         return self.runner.reply(asked)  # a test may have given it another
+
+    def make_pool(self, blocks: int, max_cached: int) -> AccountPool:
+        """The account that engines of LLM servers keep."""
+        return AccountPool(blocks, 16, max_cached)
 
     def make_backend(self, limit: int) -> tuple[LlmServerBackend, Callable[[str], Stream]]:
         self.backend = backend_of(self.server, self._clock, **self._known)
