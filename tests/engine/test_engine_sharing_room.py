@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from headstart.engine import api
 from headstart.engine.backends import room
 from headstart.engine.scheduling.admission import AdmissionRules
+from tests.engine.commands import GREEDY, respond, user_item
 from tests.engine.fakes import WORD_SAMPLES, Bench
-from tests.engine.test_engine import GREEDY, respond, user_item
 from tests.engine.test_engine_admission import BLOCKS, SIZE, Memory, RememberingRunner
 
 WORDS = "tell me more of this now please"

@@ -13,7 +13,7 @@ from headstart.engine import api
 from headstart.engine.backends.llm_server.http_client import Arrived, Outcome
 from headstart.engine.session.summary import REQUEST
 from tests.engine.backends.llm_server.bench import ServerBench
-from tests.engine.test_engine import respond, user_item
+from tests.engine.commands import respond, user_item
 
 
 def reply(asked: str) -> str:
