@@ -128,6 +128,11 @@ class InputSpeech:
         self._handle(events, now_ns, answer=False)
 
     def clear(self, now_ns: int) -> None:
+        """The client discards what is not committed, and with it speech that it was told nothing
+        of: held, over, and waiting for its words."""
+        if self._undecided is not None:
+            over, self._undecided = self._undecided, None
+            self._forget(over, now_ns)
         self._handle(self._segmenter.clear(), now_ns)
         self._context.send(self._context.events.cleared())
 
@@ -289,9 +294,13 @@ class InputSpeech:
         if not over.utterance.is_held:
             self._finish(over)
         else:
-            self._turns.forget(over.utterance, now_ns)
-            self._turns.dropped(over.utterance)
-            self._context.send_to_engine(api.DropSpeech(self._context.session_id, over.event.ref))
+            self._forget(over, now_ns)
+
+    def _forget(self, over: EndedUtterance, now_ns: int) -> None:
+        """Held speech that has ended was nothing."""
+        self._turns.forget(over.utterance, now_ns)
+        self._turns.dropped(over.utterance)
+        self._context.send_to_engine(api.DropSpeech(self._context.session_id, over.event.ref))
 
     def _finish(self, over: EndedUtterance) -> None:
         """Turn the utterance into an item, and answer it if wanted."""

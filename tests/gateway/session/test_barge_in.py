@@ -220,6 +220,23 @@ def test_a_question_over_an_answer_outlasts_a_busy_engine() -> None:
         assert [k for k in bench.types() if k.startswith("input_audio")] == kinds
 
 
+def test_who_clears_the_buffer_discards_speech_that_waits_for_its_words() -> None:
+    """The client knows of nothing that was committed; words that come later change nothing."""
+    bench = answering()
+    sing(bench, 1500)
+    bench.hear(silence_pcm(700))
+    bench.client("input_audio_buffer.clear")
+    assert len(bench.commands(api.DropSpeech)) == 1
+    assert not bench.holds()
+    bench.hearing("What is the capital of France?", final=True)
+    bench.tick(20_000)
+    assert not bench.commands(api.Cancel)
+    assert not bench.commands(api.EndSpeech)
+    assert [k for k in bench.types() if k.startswith("input_audio")] == [
+        "input_audio_buffer.cleared"
+    ]
+
+
 def test_an_engine_that_never_tells_does_not_hold_for_ever() -> None:
     """After two seconds what is known decides, after 17 that nothing is; and the next utterance
     decides at once."""

@@ -9,6 +9,7 @@ import pytest
 
 from headstart.gateway.config import load
 from headstart.gateway.errors import ConfigError
+from headstart.gateway.transport.webrtc import aiortc_hooks
 from headstart.gateway.transport.webrtc import call as call_module
 from headstart.gateway.transport.webrtc.call import describe_ice
 from headstart.gateway.transport.webrtc.call_metrics import CallEnd
@@ -287,3 +288,31 @@ def test_ice_servers_as_settings_have_them() -> None:
     stun, turn = describe_ice("stun:a.example turn:b.example:3478", "me", "secret")
     assert stun.urls == "stun:a.example"
     assert (turn.urls, turn.username, turn.credential) == ("turn:b.example:3478", "me", "secret")
+
+
+async def test_a_connection_that_closes_slowly_closes_all_the_same(
+    running: RunningGateway, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """On a crowded machine. The call is over meanwhile, and nothing that it opened stays open."""
+    monkeypatch.setattr(call_module, "CLOSE_WAIT_S", 0.05)
+    closed = asyncio.Event()
+    async with calling(running.url, Microphone()):
+        assert running.gateway.calls is not None
+        (call,) = running.gateway.calls._calls.values()
+        (connection,) = aiortc_hooks._connections(call._peer)
+        sctp = call._peer.sctp
+        assert sctp is not None
+        stop = sctp.stop
+
+        async def slowly() -> None:
+            await closed.wait()
+            await stop()
+
+        monkeypatch.setattr(sctp, "stop", slowly)
+        protocols = list(connection._protocols)
+        assert protocols
+        call.hang_up()
+        await until(lambda: "did not close in time" in caplog.text)
+        await until(lambda: not running.gateway.runners)
+        closed.set()
+        await until(lambda: all(each.transport.is_closing() for each in protocols))

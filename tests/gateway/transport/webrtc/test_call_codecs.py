@@ -1,3 +1,4 @@
+import struct
 from collections.abc import AsyncIterator
 
 import av
@@ -201,3 +202,31 @@ async def test_g711_garbage_harms_nothing(running: RunningGateway) -> None:
         at = len(session.heard) + 25 * FRAME_BYTES
         await until(lambda: len(session.heard) > at + 50 * FRAME_BYTES)
         assert pitch_hz(heard(running, at), WIRE_HZ) == pytest.approx(440, abs=1)
+
+
+async def test_numbers_wrap_and_the_source_changes_within_a_call(running: RunningGateway) -> None:
+    """Numbers begin a second before their largest values, as they may after a day. Two seconds
+    later another source takes over, with numbers of its own. The sine is heard on without a hole,
+    and at its pitch."""
+    first: list[int] = []
+
+    def renumbered(data: bytes) -> bytes:
+        sequence, source = int.from_bytes(data[2:4], "big"), int.from_bytes(data[8:12], "big")
+        first.append(sequence)
+        at = (sequence - first[0]) & 0xFFFF
+        starts, source = (0x10000 - 50, source ^ 1) if at < 150 else (40_000, source ^ 2)
+        timestamp = (starts - 0x10000 + at) * 960 % (1 << 32)
+        return (
+            data[:2] + struct.pack("!HLL", (starts + at) % 0x10000, timestamp, source) + data[12:]
+        )
+
+    async with calling(running.url, Microphone(sine(440, 60, 48_000))) as peer:
+        change_packets(peer.pc, renumbered)
+        began = len(heard(running))
+        await until(lambda: len(heard(running)) > began + 7 * WIRE_HZ)
+        counted = counters(running)
+        assert counted.restarts in (1, 2)  # packets may have left with their own numbers before
+        assert counted.lost == counted.late == counted.concealed_samples == 0
+    frames = heard(running)[began + WIRE_HZ // 2 :][: 6 * WIRE_HZ].reshape(-1, 480)
+    assert pitch_hz(frames.reshape(-1), WIRE_HZ) == pytest.approx(440, abs=1)
+    assert min(map(rms, frames)) > rms(frames) / 2
