@@ -95,9 +95,11 @@ class LocalBackend:
         """Plan and run one decoder step. None if no token is pending, or all may wait for sound."""
         if self._holds and self._held(sessions):
             return None
+        failed = self._room.failed
         plan = self._plan(sessions)
         if not plan:
-            return None
+            # Who failed may have left room for those who waited for it: try again at once.
+            return StepWork() if self._room.failed > failed else None
         self._run(plan, sessions)
         streams = frozenset(work.stream for work in plan.works)
         return StepWork(streams, plan.prefill_tokens, plan.decode_tokens)

@@ -34,6 +34,7 @@ class Room:
 
     def __init__(self, admission: AdmissionController) -> None:
         self.given_up = 0  # streams that gave up their K/V while they were in use
+        self.failed = 0  # streams that were refused and could not wait
         self._admission = admission
         self._since_ns: dict[Stream, int] = {}
 
@@ -47,7 +48,7 @@ class Room:
             refused = self._admission.refuse(wants, sessions, now_ns, promises=promises)
             hopeless = [want for want in wants if want[1] in refused and self._is_hopeless(*want)]
             for session, stream in hopeless:
-                _fail_stream(session, stream, refused[stream])
+                self._fail(session, stream, refused[stream])
                 gone.add(stream)
             if hopeless:
                 continue
@@ -63,7 +64,7 @@ class Room:
         waiting = self._waiting(wants, refused, sessions, now_ns)
         for session, stream in wants:
             if stream in refused and stream not in waiting:
-                _fail_stream(session, stream, refused[stream])
+                self._fail(session, stream, refused[stream])
         self._since_ns = waiting
         return gone | set(refused)
 
@@ -106,14 +107,14 @@ class Room:
                 waiting[stream] = since_ns
         return waiting
 
+    def _fail(self, session: Session, stream: Stream, full: CacheFull) -> None:
+        self.failed += 1
+        for answer in session.answers():
+            if answer.stream is stream:
+                session.fail(answer, full)
+                return
+        session.drop_pending(full)
+
 
 def _size(stream: Stream) -> int:
     return len(stream.kv_blocks)
-
-
-def _fail_stream(session: Session, stream: Stream, full: CacheFull) -> None:
-    for answer in session.answers():
-        if answer.stream is stream:
-            session.fail(answer, full)
-            return
-    session.drop_pending(full)

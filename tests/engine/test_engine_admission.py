@@ -251,3 +251,14 @@ def test_a_session_that_does_not_fit_does_not_stop_others() -> None:
                 assert bench.finished(100 + n).code == "cache_full"
         beats.append(count)
     assert beats[1] <= beats[0] + 3 * 8
+
+
+def test_the_room_of_a_failed_answer_goes_to_who_waited_for_it() -> None:
+    """At once: nothing else wakes the engine. One prompt fills the pool but for its answer."""
+    crowd = Crowd()
+    for length in (120, 60, 120):
+        crowd.write("cyd", length)
+    crowd.work(7)
+    crowd.answer("ann", aside=False)
+    crowd.answer("cyd", aside=False)
+    crowd.teardown()
