@@ -42,6 +42,10 @@ class Finding:
 
 def findings(model: str, port: int = STAY_PORT) -> list[Finding]:
     """All of this machine, for a packaged model. Raises `ConfigError` for another."""
+    if model not in MEMORY_BYTES:
+        expected = ", ".join(MEMORY_BYTES)
+        remedy = f"for a directory: headstart models info {model}"
+        raise ConfigError([f"--model: expected one of {expected}, got {model}; {remedy}"])
     wanted = [*_known_of(model), *_known_of(VOICE)]
     return [
         *_programs(),
@@ -84,9 +88,9 @@ def _cores() -> Finding:
 
 def _memory(model: str) -> Finding:
     available_bytes = psutil.virtual_memory().available
-    needed_bytes = MEMORY_BYTES.get(model, MEMORY_BYTES["small"])
+    needed_bytes = MEMORY_BYTES[model]
     said = f"{available_bytes / 1e9:.1f} GB of memory available; {model} takes about "
-    said += f"{needed_bytes / 1e9:.1f}"
+    said += f"{needed_bytes / 1e9:.1f} GB"
     if available_bytes < needed_bytes:
         return Finding("MISSING", f"{said}: end other programs, or use --model tiny")
     return Finding("ok", said)
@@ -113,7 +117,11 @@ def _weights(model: str, wanted: list[dict[str, Any]]) -> Iterator[Finding]:
     needed_bytes = sum(weight["size_bytes"] for weight in absent)
     names = ", ".join(weight["name"] for weight in absent)
     said = f"{needed_bytes / 1e6:.0f} MB of weights are not here yet ({names})"
-    yield Finding("note", f"{said}: the first start fetches them, or `headstart models fetch`")
+    yield Finding(
+        "note",
+        f"{said}: the first start fetches them, or `headstart models fetch NAME` for each; files "
+        "in HEADSTART_WEIGHTS_FOLDER are not looked at here",
+    )
     yield _room(next(folder for folder in (root, *root.parents) if folder.is_dir()), needed_bytes)
 
 
@@ -124,7 +132,7 @@ def _room(place: Path, needed_bytes: int) -> Finding:
     said = f"{left_bytes / 1e9:.1f} GB free in {place}"
     if left_bytes < needed_bytes + SPARE_BYTES:
         remedy = "free some, or set HEADSTART_HOME to another disk"
-        return Finding("MISSING", f"{said}, the weights need {needed_bytes / 1e9:.1f}: {remedy}")
+        return Finding("MISSING", f"{said}, the weights need {needed_bytes / 1e9:.1f} GB: {remedy}")
     return Finding("ok", said)
 
 

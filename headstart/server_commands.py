@@ -127,8 +127,8 @@ ALL = (serve, web, engine, encoder)
 
 
 def _settings(flags: Flags) -> Any:
-    """The settings of the file, the environment, `--set` and the other flags, the last of these
-    first. Raises `ConfigError`."""
+    """The settings of the file, the environment, `--set` and the other flags, later ones
+    override earlier ones. Raises `ConfigError`."""
     from headstart.gateway.config import load, parse_assignments
 
     config, assignments = flags.pop("config"), flags.pop("assignments")

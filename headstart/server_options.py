@@ -119,7 +119,7 @@ LlmTokenizer = Annotated[
 Senses = Annotated[
     str | None,
     typer.Option(
-        help="Whether pictures and sounds go to that server's model: words (never), native "
+        help="Whether pictures and sounds go to the LLM server's model: words (never), native "
         "(always), auto (if it takes them).",
         metavar="WHICH",
         show_default="auto",

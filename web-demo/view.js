@@ -20,7 +20,7 @@ export const PHASES = {
 };
 const HERE = "It runs on the server of this page; what you say and show goes nowhere else.";
 const ELSEWHERE =
-  "It runs on an LLM server, which the server of this page sends what was said and shown. Speech is recognised and spoken on the server of this page.";
+  "It runs on an LLM server, to which this page's server sends what was said and shown. This page's server recognises and speaks.";
 const NOTES = { interrupted: "interrupted", failed: "failed" };
 const NEAR_BOTTOM_PX = 80; // closer than this to the end, the conversation keeps scrolling along
 

@@ -1,4 +1,4 @@
-"""When a decoder has lost the thread. No torch here.
+"""When a decoder repeats itself or says too much. No torch here.
 
 It repeats a phrase of the same sound (`loop_start`), or says more than a person can in that time
 (`token_limit`).

@@ -62,9 +62,11 @@ class Room:
             victim.recompute(0)
             self.given_up += 1
         waiting = self._waiting(wants, refused, sessions, now_ns)
-        for session, stream in wants:
-            if stream in refused and stream not in waiting:
-                self._fail(session, stream, refused[stream])
+        lost = [want for want in wants if want[1] in refused and want[1] not in waiting]
+        if lost:  # the largest first: what it leaves may do for the others
+            session, stream = max(lost, key=lambda want: self._admission.needs_alone(want[1]))
+            self._fail(session, stream, refused[stream])
+            waiting |= {s: self._since_ns.get(s, now_ns) for _, s in lost if s is not stream}
         self._since_ns = waiting
         return gone | set(refused)
 
@@ -94,14 +96,18 @@ class Room:
         sessions: Sequence[Session],
         now_ns: int,
     ) -> dict[Stream, int]:
-        """The refused streams that wait, with the time since when."""
+        """The refused streams that wait, with the time since when. One that waits for nobody but
+        others who are refused does not."""
         waiting = {}
+        stuck = {t.name for t, s in wants if s in refused and not t.commands}
         for session, stream in wants:
             if stream not in refused:
                 continue
             since_ns = self._since_ns.get(stream, now_ns)
             others_work = len(refused) < len(wants) or any(
-                not other.at_rest for other in sessions if other is not session
+                not other.at_rest and other.name not in stuck
+                for other in sessions
+                if other is not session
             )
             if others_work and now_ns - since_ns < WAIT_MOST_NS:
                 waiting[stream] = since_ns

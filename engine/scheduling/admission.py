@@ -63,8 +63,13 @@ class CacheUser(Protocol):
         """Whether nothing is to be done for it now."""
         ...
 
+    @property
+    def stream_at_rest(self) -> bool:
+        """Whether nothing is to be done for its own stream now, whatever is for its others."""
+        ...
+
     def give_up_kv(self) -> None:
-        """Drop the K/V of a session at rest, until there is work for it again."""
+        """Drop the K/V of a stream at rest, until there is work for it again."""
         ...
 
 
@@ -136,17 +141,17 @@ class AdmissionController:
                     return
 
     def _clear(self, users: Iterable[CacheUser], num_blocks: int) -> bool:
-        """Have sessions at rest give up K/V until `num_blocks` are free, to host memory as far as
-        there is room, those at rest for the longest time first. Whether so many are free; if not,
-        nothing has changed."""
+        """Have sessions whose own stream is at rest give up its K/V until `num_blocks` are free, to
+        host memory as far as there is room, those at rest for the longest time first. Whether so
+        many are free; if not, nothing has changed."""
         here = (t for t in users if not t.stream.offload_slot.offloaded)
-        resting = [t for t in here if t.at_rest and t.stream.kv_blocks]
+        resting = [t for t in here if t.stream_at_rest and t.stream.kv_blocks]
         if self._pool.free_blocks + self._held_alone(resting) < num_blocks:
             return False
         for user in sorted(resting, key=lambda user: self._since_ns[user.name]):
             if self._pool.free_blocks >= num_blocks:
                 break
-            if not self._offload(user):
+            if not (user.at_rest and self._offload(user)):
                 user.give_up_kv()
                 self.dropped += 1
         return self._pool.free_blocks >= num_blocks
