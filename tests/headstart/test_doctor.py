@@ -54,8 +54,8 @@ def test_obstacles_are_told_with_a_remedy(
     found = doctor.findings("small", port)
     missing = said(found, "MISSING")
     assert "headstart needs a C compiler" in missing
-    assert "0.5 GB of memory available; small takes about 2.0: end other programs" in missing
-    assert f"0.0 GB free in {tmp_path}, the weights need 0.7: free some" in missing
+    assert "0.5 GB of memory available; small takes about 2.0 GB: end other programs" in missing
+    assert f"0.0 GB free in {tmp_path}, the weights need 0.7 GB: free some" in missing
     assert f"port {port} is in use: `headstart serve --port 0`" in said(found, "note")
     assert doctor.exit_code(found) == 1
 
@@ -71,4 +71,4 @@ def test_the_command_prints_a_line_for_each(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.undo()
     wrong = CliRunner().invoke(build([]), ["doctor", "--model", "nix"])
     assert isinstance(wrong.exception, ConfigError)
-    assert "no model or weight named 'nix'" in str(wrong.exception)
+    assert "expected one of tiny, small, medium, got nix" in str(wrong.exception)
