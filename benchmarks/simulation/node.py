@@ -73,10 +73,6 @@ class User:
     def at_rest(self) -> bool:
         return self.owner.at_rest and not self.commands and self.stream.pending == 0
 
-    @property
-    def stream_at_rest(self) -> bool:
-        return self.at_rest
-
     def give_up_kv(self) -> None:
         """Its tokens are computed again when its owner has work."""
         self.stream.recompute(0)

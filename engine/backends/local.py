@@ -15,9 +15,8 @@ from typing import Protocol
 from torch import Tensor
 
 from headstart.engine import api
-from headstart.engine.backends.room import Room
 from headstart.engine.decoder.sampling import Draw, HostSampler, Sampled, StepSampler
-from headstart.engine.errors import EngineError
+from headstart.engine.errors import CacheFull, EngineError
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
@@ -62,7 +61,6 @@ class LocalBackend:
         self.runner = runner
         self._scheduler = scheduler
         self._admission = admission
-        self._room = Room(admission)
         self._end_token = end_token
         self._clock = clock
         self._marks = marks
@@ -95,11 +93,9 @@ class LocalBackend:
         """Plan and run one decoder step. None if no token is pending, or all may wait for sound."""
         if self._holds and self._held(sessions):
             return None
-        failed = self._room.failed
         plan = self._plan(sessions)
         if not plan:
-            # Who failed may have left room for those who waited for it: try again at once.
-            return StepWork() if self._room.failed > failed else None
+            return None
         self._run(plan, sessions)
         streams = frozenset(work.stream for work in plan.works)
         return StepWork(streams, plan.prefill_tokens, plan.decode_tokens)
@@ -130,11 +126,15 @@ class LocalBackend:
     def _refuse(
         self, requests: Sequence[Request], sessions: Sequence[Session], now_ns: int
     ) -> Container[Stream]:
-        """Streams whose pending tokens will not fit, before they take blocks."""
+        """Refuse streams whose pending tokens will not fit, before they take blocks."""
         asked = {request.stream for request in requests}
         owners = [(session, stream) for session in sessions for stream in session.streams()]
         wants = [(session, stream) for session, stream in owners if stream in asked]
-        return self._room.refuse(wants, sessions, now_ns)
+        refused = self._admission.refuse(wants, sessions, now_ns)
+        for session, stream in wants:
+            if stream in refused:
+                _fail_stream(session, stream, refused[stream])
+        return refused
 
     def _run(self, plan: Plan, sessions: Sequence[Session]) -> None:
         began_ns = self._clock()
@@ -262,3 +262,11 @@ def _requests(sessions: Sequence[Session]) -> Iterator[Request]:
             yield Request(session.stream, session.deadline_ns, True, probe=main.probe)
         for answer in session.side_answers:
             yield Request(answer.stream, _NO_DEADLINE_NS, generating=True)
+
+
+def _fail_stream(session: Session, stream: Stream, full: CacheFull) -> None:
+    for answer in session.answers():
+        if answer.stream is stream:
+            session.fail(answer, full)
+            return
+    session.drop_pending(full)

@@ -12,7 +12,7 @@ When an offloaded session has work again, its K/V are copied back into the pool.
 little room even after offloading all idle sessions, those at rest give up theirs, to host memory as
 far as they fit there; if that is not enough, its own are dropped and recomputed. The minimum a new
 session needs (its system prompt and one turn) is kept free for each session that is not idle,
-unless another one's work would fail. Who waits for whom: `headstart.engine.backends.room`.
+unless another one's work would fail.
 """
 
 from __future__ import annotations
@@ -63,13 +63,8 @@ class CacheUser(Protocol):
         """Whether nothing is to be done for it now."""
         ...
 
-    @property
-    def stream_at_rest(self) -> bool:
-        """Whether nothing is to be done for its own stream now, whatever is for its others."""
-        ...
-
     def give_up_kv(self) -> None:
-        """Drop the K/V of a stream at rest, until there is work for it again."""
+        """Drop the K/V of a session at rest, until there is work for it again."""
         ...
 
 
@@ -141,41 +136,23 @@ class AdmissionController:
                     return
 
     def _clear(self, users: Iterable[CacheUser], num_blocks: int) -> bool:
-        """Have sessions whose own stream is at rest give up its K/V until `num_blocks` are free, to
-        host memory as far as there is room, those at rest for the longest time first. Whether so
-        many are free; if not, nothing has changed."""
+        """Have sessions at rest give up K/V until `num_blocks` are free, to host memory as far as
+        there is room, those at rest for the longest time first. Whether so many are free; if not,
+        nothing has changed."""
         here = (t for t in users if not t.stream.offload_slot.offloaded)
-        resting = [t for t in here if t.stream_at_rest and t.stream.kv_blocks]
+        resting = [t for t in here if t.at_rest and t.stream.kv_blocks]
         if self._pool.free_blocks + self._held_alone(resting) < num_blocks:
             return False
         for user in sorted(resting, key=lambda user: self._since_ns[user.name]):
             if self._pool.free_blocks >= num_blocks:
                 break
-            if not (user.at_rest and self._offload(user)):
+            if not self._offload(user):
                 user.give_up_kv()
                 self.dropped += 1
         return self._pool.free_blocks >= num_blocks
 
-    def needs_alone(self, stream: Stream) -> int:
-        """Blocks that a stream needs for all of its tokens."""
-        pool = self._pool
-        return pool.size_of(stream.kv_blocks) + pool.cost(*stream.demand(stream.pending))
-
-    def fits_alone(self, stream: Stream) -> bool:
-        """Whether a stream would fit into the pool if nobody else were there."""
-        return self.needs_alone(stream) <= self._pool.num_blocks
-
-    def frees(self, stream: Stream) -> bool:
-        """Whether blocks would be free if a stream gave up its K/V."""
-        return any(self._pool.references(block) == 1 for block in stream.kv_blocks)
-
     def refuse(
-        self,
-        wants: Sequence[tuple[CacheUser, Stream]],
-        users: Sequence[CacheUser],
-        now_ns: int,
-        *,
-        promises: bool = True,
+        self, wants: Sequence[tuple[CacheUser, Stream]], users: Sequence[CacheUser], now_ns: int
     ) -> dict[Stream, CacheFull]:
         """The streams in `wants` whose pending tokens do not all fit; there is room for the others.
 
@@ -183,7 +160,6 @@ class AdmissionController:
         take the free blocks piece by piece, and with them the room of other sessions. Blocks
         promised to other users are not given away, except that an answer may continue as long as
         any block is free, and those promised to sessions at rest if there is no room otherwise.
-        Without `promises` none are kept.
         """
         pool, refused = self._pool, dict[Stream, CacheFull]()
         needs = [(stream.demand(stream.pending), t, stream) for t, stream in wants]
@@ -195,7 +171,7 @@ class AdmissionController:
         wide = narrow = 0  # granted
         for demand, user, stream in sorted(needs, key=lambda need: pool.cost(*need[0])):
             others = [t for t in users if t is not user]
-            keeps = promises and stream.pending > 1
+            keeps = stream.pending > 1
             reserved = self._reserved(others, now_ns) if keeps else 0
             more = wide + demand[0] + reserved, narrow + demand[1]
             total = pool.cost(*more)

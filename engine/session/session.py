@@ -157,17 +157,12 @@ class Session:
     @property
     def at_rest(self) -> bool:
         """Whether nothing is left to do until the next command."""
-        return self.stream_at_rest and not self.side_answers
-
-    @property
-    def stream_at_rest(self) -> bool:
-        """The same of its own stream; answers out of band may be running."""
-        if self.commands or self.traces:
+        if self.commands or self.side_answers or self.traces:
             return False
         return not (self.stream.pending_ahead if self.answer is None else self.answer.wants_steps)
 
     def give_up_kv(self) -> None:
-        """Drop all K/V of a stream at rest, for sessions that have work. The next command adds the
+        """Drop all K/V while at rest, for sessions that have work. The next command adds the
         tokens again; those of an answer that was begun before its endpoint was sure stay."""
         self.stream.recompute(0)
         if self.answer is None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -252,20 +251,3 @@ def test_a_session_that_does_not_fit_does_not_stop_others() -> None:
                 assert bench.finished(100 + n).code == "cache_full"
         beats.append(count)
     assert beats[1] <= beats[0] + 3 * 8
-
-
-@pytest.mark.parametrize("aside", [False, True])
-def test_who_waits_for_room_gets_it(aside: bool) -> None:
-    """At once, since nothing else wakes the engine. One conversation fills the pool: its answer
-    fails for what it needs more, and its answer out of band waits for room, as another's does."""
-    crowd = Crowd()
-    for length in (120, 60, 120):
-        crowd.write("cyd", length)
-    crowd.work(7)
-    crowd.answer("ann", aside=False)
-    crowd.answer("cyd", aside=aside)
-    crowd.teardown()
-    failed = [
-        end.session for end in crowd.bench.events if isinstance(end, api.Finished) if end.code
-    ]
-    assert failed == ([] if aside else ["cyd"])

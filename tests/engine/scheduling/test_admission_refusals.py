@@ -26,10 +26,6 @@ class Guest:
     stream: Stream
     at_rest: bool = False
 
-    @property
-    def stream_at_rest(self) -> bool:
-        return self.at_rest
-
     def give_up_kv(self) -> None:
         self.stream.recompute(0)
         self.stream.truncate(0)
