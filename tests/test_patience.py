@@ -7,8 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.asyncio import client as asynchronous
-from websockets.sync import client as synchronous
+import websockets.asyncio.client as asynchronous
+import websockets.sync.client as synchronous
 
 from tests.patience import CLIENT_WAIT_S
 
