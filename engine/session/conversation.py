@@ -1,12 +1,9 @@
-"""The conversation items of one session as tokens: speech, text, tool calls and pictures."""
+"""The conversation of one session as tokens: items, speech, camera, and what is evicted of them."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import takewhile
-from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -23,30 +20,19 @@ from headstart.engine.chat.context_window import (
     prompt_within,
     remaining_entries,
 )
-from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
+from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Separator, render
 from headstart.engine.errors import ContextFull
 from headstart.engine.interfaces import Clock, LiveFrameEncoder, ModelServices, Pcm, Thinning, View
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
-from headstart.engine.session.errors import NotContinuable, UnknownItem
+from headstart.engine.session.errors import NotContinuable
+from headstart.engine.session.item_tokens import ItemTokens, view_segment
+from headstart.engine.session.items import Items
 from headstart.engine.session.stills import Stills, require_budget
-from headstart.engine.session.thinning import Replaced, made_whole, thin
+from headstart.engine.session.thinning import made_whole, thin
 from headstart.engine.session.utterance import Utterance
 from headstart.engine.session.writing import Note, Place, Writing
-
-# Names kept of evicted items, so that clients can still remove them or insert behind them.
-MAX_EVICTED_NAMES = 4096
-# Item id of the model's own summaries (`engine.session.summary`); longer than a client's id may be.
-NOTES_ID = "what the model noted of the conversation"
-
-
-def _is_users(entry: Entry) -> bool:
-    return entry.role is api.Role.USER
-
-
-def _view_segment(view: View) -> Segment:
-    return Segment(Modality.IMAGE, view.ids)
 
 
 class Conversation:
@@ -62,11 +48,9 @@ class Conversation:
         self._separator = Separator(tuple(services.tokenizer.encode("\n")))
         self._system: tuple[int, ...] = ()
         self._blind_system: tuple[int, ...] = ()
-        self._entries: list[Entry] = []
+        self._items = Items()
         self._instructions = ""
         self.tools: tuple[api.Tool, ...] = ()
-        self._answer_end: Entry | None = None  # marks where a running answer's items end
-        self._evicted: OrderedDict[str, None] = OrderedDict()  # item ids, oldest first
         self._picture_evicted = False  # whether a picture was evicted
         self._view: View | None = None  # a live view that is not yet part of an item
         self._last_view_key = ""
@@ -75,11 +59,12 @@ class Conversation:
         self.clips = Clips(services, stream)
         self.writing = Writing(services.reader, stream)
         self.stills = Stills(services.stills, services.image_encoder, stream, clock)
+        self._tokens_of = ItemTokens(services, self.clips, self.stills)
         self.only_hears = False
         """Transcription only: no items are kept, and the stream stays empty."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._items)
 
     def instruct(self, text: str, blind: str = "", tools: Sequence[api.Tool] = ()) -> None:
         """Replace the system prompt and the `tools` the model may call. `blind` is appended to the
@@ -99,14 +84,9 @@ class Conversation:
         Raises `UnknownItem` if there is no item `after`, and `ContextFull` for an item longer than
         the window, unless it is an answer, of which the end is kept.
         """
-        if after is None:
-            at = len(self._entries)
-        elif after == "root" or after in self._evicted:
-            at = 0
-        else:
-            at = self._index(after) + 1
+        place = self._items.place_behind(after)
         with self.stills.adding(item):
-            entry = self.entry(item, self._stream)
+            entry = self._tokens_of.entry(item, self._stream)
             if self.only_hears:
                 return
             frame = len(self._services.chat.user_open)
@@ -118,9 +98,9 @@ class Conversation:
             if not any(isinstance(part, api.Image) for part in item.parts):
                 self.look_closer(" ".join(texts))
         if entry.role is api.Role.USER and self._view is not None:
-            entry = Entry(entry.item_id, entry.role, (_view_segment(self._view), *entry.segments))
+            entry = Entry(entry.item_id, entry.role, (view_segment(self._view), *entry.segments))
             self._view = None
-        self._entries.insert(at, entry)
+        self._items.insert(place, entry)
 
     def _look_at_stills(self, item: api.Item, entry: Entry) -> None:
         seen = [segment for segment in entry.segments if segment.modality is Modality.IMAGE]
@@ -130,84 +110,29 @@ class Conversation:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """Append entries that do not come from a client."""
-        self._entries += entries
+        self._items.append(*entries)
 
     def open_answer(self, item_id: str) -> None:
         """Reserve the place of a starting answer's items, behind what the answer has read. Clients
         can refer to `item_id` from now on; without content the item adds no tokens."""
-        self._answer_end = Entry("", api.Role.ASSISTANT, ())
-        self._entries += (Entry(item_id, api.Role.ASSISTANT, ()), self._answer_end)
+        self._items.open_answer(item_id)
 
     def add_call(self, item_id: str, number: int, call: api.ToolCall) -> None:
         """Insert function call number `number` of the running answer as an item of its own."""
         item = api.Item(api.call_item_id(item_id, number), api.Role.ASSISTANT, (call,))
-        at = next(i for i, held in enumerate(self._entries) if held is self._answer_end)
-        self._entries.insert(at, self.entry(item, self._stream))
+        self._items.add_to_answer(self._tokens_of.entry(item, self._stream))
 
     def close_answer(self, item_id: str, said: Sequence[int]) -> None:
         """Fill the item of a finished answer with the tokens `said`, unless it was removed."""
-        entries = []
-        for entry in self._entries:
-            if entry.item_id != item_id or entry.segments:
-                entries += [entry] if entry is not self._answer_end else []
-            elif said:
-                segment = Segment(Modality.GENERATED, tuple(said))
-                entries.append(replace(entry, segments=(segment,)))
-        self._entries, self._answer_end = entries, None
+        self._items.close_answer(item_id, said)
 
     def remove(self, item_id: str) -> None:
-        """Remove an item, or the remembered id of an evicted one. Summaries behind it may mention
+        """Remove an item, or the remembered name of an evicted one. Summaries behind it may mention
         it and are removed too. Raises `UnknownItem`."""
-        at = 0
+        self._items.remove(item_id)
         if self.ended is not None and self.ended.item_id == item_id:
             self.ended = None
-        if item_id in self._evicted:
-            del self._evicted[item_id]
-        else:
-            at = self._index(item_id)
-            del self._entries[at]
         self.stills.forget(item_id)
-        self._entries[at:] = [entry for entry in self._entries[at:] if entry.item_id != NOTES_ID]
-
-    def entry(self, item: api.Item, stream: Stream) -> Entry:
-        """An item as segments; picture embeddings are interned in `stream`."""
-        if item.role is api.Role.SYSTEM:
-            text = "\n".join(part.text for part in item.parts if isinstance(part, api.Text))
-            ids = tuple(self._services.chat.later_system(text))
-            return Entry(item.item_id, item.role, (Segment(Modality.TEXT, ids),))
-        segments: list[Segment] = []
-        words = [part.text for part in item.parts if isinstance(part, api.Text)]
-        for before, part in zip((None, *item.parts), item.parts, strict=False):
-            own = self._segments(part, stream, words)
-            spoken_beside_words = api.Sound in (type(before), type(part))
-            if spoken_beside_words and segments and own and not isinstance(part, api.Image):
-                segments.append(Segment(Modality.TEXT, self._separator.ids))
-            segments += own
-        continues = bool(item.parts) and isinstance(item.parts[0], api.ToolCall)
-        return Entry(item.item_id, item.role, tuple(segments), continues)
-
-    def _segments(self, part: api.Part, stream: Stream, words: Sequence[str]) -> Sequence[Segment]:
-        chat = self._services.chat
-        match part:
-            case api.Text():
-                ids = tuple(self._services.tokenizer.encode(part.text))
-                return (Segment(Modality.TEXT, ids),) if ids else ()
-            case api.ToolCall():
-                return (Segment(Modality.GENERATED, tuple(chat.call(part.name, part.arguments))),)
-            case api.ToolResult():
-                return (Segment(Modality.TEXT, tuple(chat.result(part.output))),)
-            case api.Image():
-                return (_view_segment(self.stills.view(part, stream, words)),)
-            case api.Sound():
-                return self.clips.take(part.clip, stream)
-            case _:
-                assert_never(part)
-
-    def _index(self, item_id: str) -> int:
-        for i, entry in enumerate(self._entries):
-            if entry.item_id == item_id:
-                return i
-        raise UnknownItem(item_id)
 
     # --- speech and camera -----------------------------------------------------------------------
 
@@ -227,7 +152,7 @@ class Conversation:
         assert self.utterance is not None
         entry = self.utterance.entry(self._services.tokenizer)
         if not self.only_hears:
-            self._entries.append(entry)
+            self._items.append(entry)
         self._put_back(self.utterance, None)
         self.ended = self.utterance if may_continue else None
         self.utterance.heard, self.utterance = None, None
@@ -249,8 +174,7 @@ class Conversation:
         """Replace what holds the place of the item that the utterance continued by `entry`."""
         if utterance.removed is not None:
             _, holder = utterance.removed
-            at = next(i for i, held in enumerate(self._entries) if held is holder)
-            self._entries[at : at + 1] = [] if entry is None else [entry]
+            self._items.put(entry, holder)
             utterance.removed = None
 
     def rejoin(self, item_id: str, answer_id: str) -> list[Pcm | api.Image]:
@@ -263,17 +187,7 @@ class Conversation:
         kept = None if ended is None else ended.item_id
         if ended is None or kept != item_id or following is None or following.heard is None:
             raise NotContinuable(item_id, kept)
-        found = [i for i, entry in enumerate(self._entries) if entry.item_id == item_id]
-        at = found[0] if found else len(self._entries)  # it may be evicted
-        if found:
-            holder = Entry("", api.Role.USER, ())
-            ended.removed, self._entries[at] = (self._entries[at], holder), holder
-        self._evicted.pop(item_id, None)
-        behind = self._entries[at:]
-        gone = {NOTES_ID}  # a summary may mention the rest
-        if answer_id:
-            gone |= {answer_id, *(api.call_item_id(answer_id, n) for n in range(len(behind)))}
-        self._entries[at:] = [entry for entry in behind if entry.item_id not in gone]
+        ended.removed = self._items.take_out(item_id, answer_id)
         ended.continue_as(following)
         self.utterance, self.ended = ended, None
         return following.heard
@@ -322,21 +236,17 @@ class Conversation:
         """Add a note on a picture: behind it in a message that nobody has answered, or in front of
         that message; else to what is being said or shown now, so that nothing is computed again."""
         view = self._view_of(note)
-        segment = _view_segment(view)
+        segment = view_segment(view)
         is_speaking = note.live and self.utterance is not None
-        unanswered = 0 if is_speaking else self._num_unanswered()
-        for at in range(len(self._entries) - unanswered, len(self._entries)):
-            entry = self._entries[at]
-            held = [segment.ids is note.place for segment in entry.segments]
-            if any(held):
-                behind = held.index(True) + 1
-                segments = (*entry.segments[:behind], segment, *entry.segments[behind:])
-                self._entries[at] = replace(entry, segments=segments)
-                self._keep_for_continuation(entry, view, note.place)
+        if note.place is not None and not is_speaking:
+            noted = self._items.add_behind(note.place, segment)
+            if noted is not None:
+                self._keep_for_continuation(noted, view, note.place)
                 return
+        unanswered = self._items.unanswered()
         if unanswered and self._view is None and self.utterance is None:
-            last = self._entries[-1]
-            self._entries[-1] = replace(last, segments=(segment, *last.segments))
+            last = unanswered[-1]
+            self._items.put(replace(last, segments=(segment, *last.segments)), last)
             self._keep_for_continuation(last, view, None)
         else:
             self._show(view)
@@ -345,12 +255,6 @@ class Conversation:
         """Speech that goes on renders its item anew: add the note to the ended utterance too."""
         if self.ended is not None and self.ended.item_id == entry.item_id:
             self.ended.insert_view(view, place)
-
-    def _num_unanswered(self) -> int:
-        """How many items at the end are the user's."""
-        if self._answer_end is not None:
-            return 0
-        return sum(1 for _ in takewhile(_is_users, reversed(self._entries)))
 
     def _view_of(self, note: Note) -> View:
         return View(tuple(self._services.tokenizer.encode(note.text)), note.text, key=note.text)
@@ -368,7 +272,7 @@ class Conversation:
     def keep_view(self) -> None:
         """Keep a view that no utterance took as an item of its own, since an answer has read it."""
         if self._view is not None and self.utterance is None:
-            self._entries.append(Entry("", api.Role.USER, (_view_segment(self._view),)))
+            self._items.append(Entry("", api.Role.USER, (view_segment(self._view),)))
             self._view = None
 
     def now(self, *, with_utterance: bool = True, tentative: bool = True) -> list[Entry]:
@@ -376,10 +280,10 @@ class Conversation:
         if self.only_hears:
             return []
         # An utterance without words and an item without content make no message.
-        entries = [entry for entry in self._entries if entry.segments]
+        entries = [entry for entry in self._items if entry.segments]
         if self.utterance is None:
             if self._view is not None:
-                entries.append(Entry("", api.Role.USER, (_view_segment(self._view),)))
+                entries.append(Entry("", api.Role.USER, (view_segment(self._view),)))
         elif with_utterance:
             entries.append(self.utterance.entry(self._services.tokenizer, tentative=tentative))
         return entries
@@ -391,7 +295,7 @@ class Conversation:
         if len(soft) <= soft.limit // 2:
             return
         used = set(self._stream.tokens)
-        for entry in [*self._entries, *self.now()]:
+        for entry in [*self._items, *self.now()]:
             used.update(token for segment in entry.segments for token in segment.ids)
         for utterance in filter(None, (self.utterance, self.ended)):
             if isinstance(utterance.state, LiveFrameEncoder):
@@ -461,22 +365,18 @@ class Conversation:
         cuts, left = thin(thinning, stream, entries, rendered)
         if not cuts:
             return []
-        self._replace(left)
+        self._items.put_all(left)
         move = stream.evict(cuts, rendered.items[0].lead)
         stream.least_kv_len = stream.kv_len
         return [] if move is None else [move]
 
     def restore_thinned(self) -> bool:
         """Make thinned messages whole whose K/V are lost. Whether there were any."""
-        if all(entry.whole is None for entry in self._entries):
+        if all(entry.whole is None for entry in self._items):
             return False
         whole = made_whole(self._stream, entries := self.now(), self._render(entries))
-        self._replace(whole)
+        self._items.put_all(whole)
         return bool(whole)
-
-    def _replace(self, replaced: Replaced) -> None:
-        by = {id(entry): left for entry, left in replaced}
-        self._entries = [by.get(id(entry), entry) for entry in self._entries]
 
     def is_full(self, window: ContextWindow | None = None) -> bool:
         """Whether `fit` would evict something."""
@@ -514,12 +414,7 @@ class Conversation:
             if self.utterance is not None and entry.item_id == self.utterance.item_id:
                 self.utterance.forget(clip_ranges(cuts, item.content, item.end), entry)
                 continue
-            at = next(i for i, held in enumerate(self._entries) if held is entry)
-            self._entries[at : at + 1] = [] if left is None else [replace(left, whole=None)]
-            if left is None and entry.item_id:
-                self._evicted[entry.item_id] = None
-                if len(self._evicted) > MAX_EVICTED_NAMES:
-                    self._evicted.popitem(last=False)
+            self._items.evict(entry, left)
 
     # --- tokens ----------------------------------------------------------------------------------
 
@@ -571,7 +466,7 @@ class Conversation:
         if instructions or tools is not None:
             text = self._instructions if instructions is None else instructions
             system = chat.system(text, self.tools if tools is None else tools)
-        entries = [self.entry(item, stream) for item in items]
+        entries = [self._tokens_of.entry(item, stream) for item in items]
 
         def render_entries(entries: Sequence[Entry]) -> RenderedPrompt:
             return render(chat, self._separator, system, entries, answer_next=True)

@@ -12,8 +12,9 @@ from headstart.engine import api
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment
 from headstart.engine.interfaces import ModelServices
 from headstart.engine.kvcache.token_stream import Stream
-from headstart.engine.session.conversation import NOTES_ID, Conversation
+from headstart.engine.session.conversation import Conversation
 from headstart.engine.session.generation import Answer
+from headstart.engine.session.items import NOTES_ID
 
 REQUEST = (
     "Summarise in at most three short sentences what the user said, asked for and showed so far. "
