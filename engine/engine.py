@@ -41,9 +41,10 @@ from headstart.engine.session.command_queue import Waiting
 from headstart.engine.session.recognition import PassSharing, RecognitionPasses, Worker
 from headstart.engine.session.session import Emit, NewStream, Session
 
-# The only commands that take more than a millisecond: at most one of them per step.
-_SPEECH_ENDS = (api.Hush, api.EndSpeech, api.ContinueSpeech)
-_HEAVY = (*_SPEECH_ENDS, api.Frame, api.AddItem, api.Respond, api.Clip)
+# Commands that may hear sound or encode pictures: at most one of them per step. The end of a turn
+# is none, since its final pass is over by then: the answer that was prepared for it goes out before
+# the next decoder step. Neither is the question for it, unless it brings items of its own.
+_HEAVY = (api.ContinueSpeech, api.Frame, api.AddItem, api.Clip)
 
 
 class Backend(Protocol):
@@ -426,7 +427,7 @@ class Engine:
                 continue
             command = waiting[0].commands.pop()
             self._carry_out(waiting[0], command)
-            if isinstance(command, _HEAVY):
+            if _is_heavy(command):
                 return True
 
     def _recognise(self, waiting: Sequence[Session]) -> bool:
@@ -472,6 +473,13 @@ class Engine:
             for session in self.sessions.values()
             for answer in session.answers()
         )
+
+
+def _is_heavy(command: api.Command) -> bool:
+    """Whether it may take more than a millisecond or two."""
+    if isinstance(command, api.Respond):
+        return command.items is not None
+    return isinstance(command, _HEAVY)
 
 
 def _pictures(command: api.Command) -> list[api.Image]:

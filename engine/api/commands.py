@@ -119,12 +119,14 @@ class Clip(Message, frozen=True, tag="clip"):
 
 class Hush(Message, frozen=True, tag="hush"):
     """A short silence: run the final recognition pass now. With `speculate`, also prefill the
-    turn's suffix and begin to decode; nothing is sent until `Respond`."""
+    turn's suffix and begin to decode; no answer is sent until `Respond`. `tell_text`: what it says
+    so far comes as `Prepared`."""
 
     session: str
     ref: TurnRef
     end_sample: int
     speculate: Sampling | None = None
+    tell_text: bool = False
 
 
 class Resume(Message, frozen=True, tag="resume"):

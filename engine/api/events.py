@@ -241,6 +241,17 @@ class EndOfMessage(Message, frozen=True, tag="end_of_message"):
     mark_probability: float | None = None
 
 
+class Prepared(Message, frozen=True, tag="prepared"):
+    """What an answer that was begun at a short silence says so far, for a voice that makes its
+    first sound meanwhile. `text`: all of it. `complete`: the answer ends there. Nobody has asked
+    for it yet, and nobody may: it is to be sent to no client."""
+
+    session: str
+    ref: TurnRef
+    text: str
+    complete: bool = False
+
+
 class Heard(Message, frozen=True, tag="heard"):
     """The utterance's final words, after `EndSpeech`. `transcribed` False: the model takes sound
     directly, and there is no transcript."""
@@ -359,6 +370,7 @@ Event = (
     | Pressure
     | Hearing
     | EndOfMessage
+    | Prepared
     | Heard
     | ClipHeard
     | ImagesConsumed

@@ -87,6 +87,8 @@ class Answer:
     silent: bool = False  # for the session itself; no events are sent
     cached_tokens: int = 0
     probe: int | None = None  # stream index at which the end of the message is predicted
+    told_as: api.TurnRef | None = None  # while speculative: its text is told under this name
+    _told: tuple[int, bool] = (0, False)  # how much of the text, and whether that was all
     tokens: list[int] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)  # length of `text` before each token
     text: str = ""  # decoded and past the stop-string check
@@ -199,6 +201,15 @@ class Answer:
             return
         self.probe = len(self.prompt.ids) - len(chat.user_close) - len(chat.assistant_open) - 1
         self.stream.recompute(max(self.probe - 1, 0))
+
+    def untold(self, session: str) -> api.Prepared | None:
+        """What it says so far, if that is to be told while nobody has asked for it, and is news. An
+        answer that calls functions has no first sound to prepare."""
+        now = len(self.text), self.finished is not None
+        if self.told_as is None or self.calls or not self.text or now == self._told:
+            return None
+        self._told = now
+        return api.Prepared(session, self.told_as, self.text, complete=now[1])
 
     def unsent(self) -> str:
         """Text that may be sent now; none while speculative."""

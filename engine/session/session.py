@@ -270,6 +270,7 @@ class Session:
         answer = Answer.begin(self._services, self.stream, prompt, command.speculate, tools)
         answer.sync_stream()
         answer.probe_end(self._services.chat)
+        answer.told_as = command.ref if command.tell_text else None
         self.answer = answer
         self.deadline_ns = self._clock()
 
@@ -526,6 +527,8 @@ class Session:
     def flush(self, answer: Answer) -> None:
         """Send what may be sent of an answer, and conclude it if it is finished."""
         if answer.generation is None:
+            if (prepared := answer.untold(self.name)) is not None:
+                self._emit(prepared)
             return
         text = "" if answer.silent else answer.unsent()
         self._turn_spans.extend(self.conversation.stills.take_spans())

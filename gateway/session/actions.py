@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headstart.engine.api import SMALL_PICTURE, Command, PictureSize
-from headstart.gateway.tts.messages import Speak, Stop
+from headstart.gateway.tts.messages import VoiceCommand
 from headstart.gateway.video.decode import Encoded
 
 
@@ -38,7 +38,7 @@ class Hangup:
 class SendToTts:
     """One command for the TTS worker: speak a clause, or stop."""
 
-    command: Speak | Stop
+    command: VoiceCommand
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from headstart.gateway.telemetry.latency import BudgetError, ChunkBudget, ChunkS
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.telemetry.observer import Observer, Observers
 from headstart.gateway.telemetry.turn_record import Camera
-from headstart.gateway.tts.messages import Speak, Stop
+from headstart.gateway.tts.messages import VoiceCommand
 
 log = logging.getLogger("headstart.session")
 
@@ -107,7 +107,7 @@ class SessionContext:
     def send_to_engine(self, command: api.Command) -> None:
         self._out.append(SendToEngine(command))
 
-    def send_to_tts(self, command: Speak | Stop) -> None:
+    def send_to_tts(self, command: VoiceCommand) -> None:
         self._out.append(SendToTts(command))
 
     def play(

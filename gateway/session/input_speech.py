@@ -19,7 +19,11 @@ from headstart.gateway.audio.clock import (
     engine_samples_to_exact_ms,
     engine_samples_to_ms,
 )
-from headstart.gateway.audio.endpointing import PauseStatistics, mean_probability
+from headstart.gateway.audio.endpointing import (
+    EagerSilence,
+    PauseStatistics,
+    mean_probability,
+)
 from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.audio.segmenter import (
     Detection,
@@ -59,6 +63,8 @@ class InputSpeech:
         self._turns = turns
         self._stopwatch = stopwatch
         self._pace = PauseStatistics()
+        self.ends_early = False
+        """A turn may end before an answer's first clause is whole."""
         settings = SegmenterSettings(chunk_ms=context.settings.chunk_ms)
         self._segmenter = SpeechSegmenter(self._detection(), settings)
         self._open: Utterance | None = None
@@ -259,7 +265,15 @@ class InputSpeech:
         context = self._context
         is_whole = self._open is None or self._open.before is None or not self._open.is_held
         speculate = context.sampling() if is_whole and self._turns.may_speculate else None
-        context.send_to_engine(api.Hush(context.session_id, event.ref, event.end_sample, speculate))
+        context.send_to_engine(
+            api.Hush(
+                context.session_id,
+                event.ref,
+                event.end_sample,
+                speculate,
+                tell_text=context.config.output_modality == "audio",
+            )
+        )
 
     def _resumed(self, event: SpeechResumed) -> None:
         assert self._open is not None
@@ -428,12 +442,14 @@ class InputSpeech:
         interrupts = turns is not None and turns.interrupt_response
         takes_back = interrupts and context.config.answers_speech
         revocable_ms = context.settings.revocable_ms if takes_back else 0
-        return detection_of(
+        detection = detection_of(
             *(turns, hush_ms, self._pace, endpointing),
             ours=ours,
             revocable_ms=revocable_ms,
             audible=audible,
         )
+        self.ends_early = detection is not None and isinstance(detection.endpoint, EagerSilence)
+        return detection
 
     def _wanted(self) -> tuple[TurnDetection | None, Endpointing, bool]:
         """What the detection follows from: two settings, and whether answers are spoken."""

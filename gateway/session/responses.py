@@ -23,6 +23,7 @@ from headstart.gateway.session.active_response import (
     withdraw,
 )
 from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.early_voice import EarlyVoice
 from headstart.gateway.session.function_calls import FunctionCalls
 from headstart.gateway.session.response import (
     CancelReason,
@@ -45,9 +46,16 @@ MAX_OUT_OF_BAND = 4
 class ResponseManager:
     """Responses by generation, the engine's name for them."""
 
-    def __init__(self, context: SessionContext, out: SpeechOutput, reports: TurnReports) -> None:
+    def __init__(
+        self,
+        context: SessionContext,
+        out: SpeechOutput,
+        reports: TurnReports,
+        early_voice: EarlyVoice,
+    ) -> None:
         self._context = context
         self._out = out
+        self._early_voice = early_voice
         self._reports = reports
         self._running: dict[int, ActiveResponse] = {}
         self._main: ActiveResponse | None = None
@@ -109,7 +117,8 @@ class ResponseManager:
         """A spoken turn is over and wants its answer. Unless something was `said`, the client is
         told of it only when there are words, or an answer: as a rule there will be neither.
         `calls_from_ns`: until then function calls are held back."""
-        running = self._spoken = self._begin(ResponseRequest(), stamps)
+        prepared = self._early_voice.take(turn)
+        running = self._spoken = self._begin(ResponseRequest(), stamps, prepared=prepared)
         running.turn, running.question_id = turn, item_id
         running.calls_from_ns = calls_from_ns
         self._start(running, None, only_if_heard=True, announce=said)
@@ -250,7 +259,12 @@ class ResponseManager:
             self._conclude(running, cancelled)
 
     def _begin(
-        self, request: ResponseRequest, stamps: TurnStamps, *, own_input: bool = False
+        self,
+        request: ResponseRequest,
+        stamps: TurnStamps,
+        *,
+        own_input: bool = False,
+        prepared: str = "",
     ) -> ActiveResponse:
         context = self._context
         out_of_band = request.out_of_band
@@ -274,7 +288,7 @@ class ResponseManager:
         running = ActiveResponse(request, Response(facts, context.events), calls, stamps)
         running.place, running.own_input = place, own_input
         if facts.spoken:
-            running.speaking = SpokenResponse()
+            running.speaking = SpokenResponse(prepared)
         self._running[facts.generation] = running
         self._reports.begun(running)
         if not out_of_band:

@@ -44,6 +44,7 @@ from headstart.gateway.protocol.session_config import ServerVadConfig, SessionCo
 from headstart.gateway.session.actions import Action, Hangup, Send
 from headstart.gateway.session.audio_appends import AudioAppender
 from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.early_voice import EarlyVoice
 from headstart.gateway.session.input_speech import InputSpeech
 from headstart.gateway.session.items import ClientItems
 from headstart.gateway.session.responses import ResponseManager
@@ -110,7 +111,10 @@ class Session:
         self._metrics = metrics
         self._out = SpeechOutput(self._context)
         self._reports = TurnReports(self._context)
-        self._responses = ResponseManager(self._context, self._out, self._reports)
+        self._early_voice = EarlyVoice(self._context)
+        self._responses = ResponseManager(
+            self._context, self._out, self._reports, self._early_voice
+        )
         self._turns = TurnTaking(self._context, self._responses)
         self._speech = InputSpeech(self._context, self._turns, stopwatch)
         self._appends = AudioAppender(self._context, self._speech)
@@ -262,7 +266,10 @@ class Session:
             case api.Hearing():
                 self._speech.words(event, now_ns)
             case api.EndOfMessage():
+                self._early_voice.end_of_message(event)
                 self._speech.end_of_message(event)
+            case api.Prepared():
+                self._early_voice.prepared(event, hurry=self._speech.ends_early)
             case api.Heard():
                 self._speech.final_words(event)
                 self._pictures.end_turn()

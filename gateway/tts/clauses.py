@@ -46,9 +46,11 @@ ABBREVIATIONS = frozenset(
 
 
 class ClauseCutter:
-    """`push` text as it arrives, `flush` at its end; both return the completed clauses."""
+    """`push` text as it arrives, `flush` at its end; both return the completed clauses. `first`:
+    where the text begins so, that is its first clause."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: str = "") -> None:
+        self._first = first
         self._held = ""
         self._begun = False  # a clause was cut, if only a lead-in
         self._cut_any = False  # one that is more than a lead-in: the next ones may be longer
@@ -56,6 +58,15 @@ class ClauseCutter:
     def push(self, text: str) -> list[str]:
         self._held += text
         clauses: list[str] = []
+        if self._first:
+            first = self._first
+            if len(self._held) < len(first) and first.startswith(self._held):
+                return clauses
+            self._first = ""
+            if self._held.startswith(first):
+                clauses.append(first)
+                self._held = self._held[len(first) :]
+                self._begun, self._cut_any = True, not LEAD_IN.fullmatch(first)
         while True:
             if not self._begun and (lead_in := LEAD_IN.match(self._held)):
                 end: int | None = lead_in.end()
@@ -71,7 +82,7 @@ class ClauseCutter:
     def hurry(self) -> list[str]:
         """The first phrase of what is held, if nothing but a lead-in was cut yet and the next
         phrase has begun. For a listener who would have to wait for the clause's other words."""
-        if self._cut_any:
+        if self._cut_any or self._first:
             return []
         words = list(re.finditer(r"\S+", self._held))
         for word in words[PHRASE_WORDS_MIN:]:
@@ -84,7 +95,7 @@ class ClauseCutter:
 
     def flush(self) -> list[str]:
         """The rest, as one clause; afterwards the cutter is reset."""
-        rest, self._held = self._held, ""
+        rest, self._held, self._first = self._held, "", ""
         self._begun = self._cut_any = False
         return [rest] if rest else []
 

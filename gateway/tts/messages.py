@@ -37,6 +37,16 @@ class Stop(VoiceMessage, frozen=True, tag="stop"):
     generation: int | None = None
 
 
+class Prepare(VoiceMessage, frozen=True, tag="prepare"):
+    """The session's next response will probably begin with `text`: make its first piece, and keep
+    it for a `Speak` of this text, at this speed, that begins a response. A later one replaces
+    it."""
+
+    session: str
+    text: str
+    speed: float = 1.0
+
+
 class Loaded(VoiceMessage, frozen=True, tag="loaded"):
     """The voice is ready."""
 
@@ -66,7 +76,7 @@ class ClauseDone(VoiceMessage, frozen=True, tag="said"):
     problem: str = ""
 
 
-VoiceCommand = Speak | Stop
+VoiceCommand = Speak | Stop | Prepare
 VoiceEvent = Loaded | SynthesisedAudio | ClauseDone
 
 encoder = msgspec.msgpack.Encoder()

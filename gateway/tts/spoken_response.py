@@ -12,10 +12,6 @@ from headstart.gateway.audio.clock import CLIENT_RATE_HZ
 from headstart.gateway.tts.clauses import ClauseCutter
 from headstart.gateway.tts.clean import Said, SpokenText
 
-HURRY_NS = 40_000_000
-"""So long after its first text a clause that is not whole is begun with its first phrase. A text
-that was prepared under the silence comes at once, and is not cut so."""
-
 SAMPLES_PER_LETTER = CLIENT_RATE_HZ // 15
 """Of English read aloud, spaces included: 13 to 17 letters a second."""
 
@@ -39,20 +35,24 @@ class _Clause:
 
 @dataclass(slots=True)
 class SpokenResponse:
-    """Clauses of one response, in order."""
+    """Clauses of one response, in order. The first is begun with its first phrase, if it is not
+    whole when that is there. `prepared`: the first clause that the voice has been told of."""
 
+    prepared: str = ""
     first_clause_ns: int | None = None  # when it was sent to the worker
     first_sound_ns: int | None = None  # when its first audio was sent to the client
-    first_text_ns: int | None = None
     problem: str = ""  # why some of it was not spoken
     _clauses: list[_Clause] = field(default_factory=list)
     _written: str = ""
     _spoken: SpokenText = field(default_factory=SpokenText)
     _ends: list[int] = field(default_factory=list)  # of the spoken text that is in no clause yet
-    _cutter: ClauseCutter = field(default_factory=ClauseCutter)
+    _cutter: ClauseCutter = field(init=False)
     _text_over: bool = False
     _heard_samples: int | None = None  # where it was truncated; None: nowhere
     _lost: bool = False
+
+    def __post_init__(self) -> None:
+        self._cutter = ClauseCutter(self.prepared)
 
     @property
     def samples(self) -> int:
@@ -78,13 +78,12 @@ class SpokenResponse:
         """All text has arrived and been spoken."""
         return self._text_over and all(clause.said for clause in self._clauses)
 
-    def words(self, text: str, now_ns: int) -> list[tuple[int, str]]:
-        """Add text of the response; returns the (number, text) of each complete clause."""
+    def words(self, text: str, now_ns: int, *, hurry: bool = True) -> list[tuple[int, str]]:
+        """Add text of the response; returns the (number, text) of each complete clause. Without
+        `hurry`, more text or the end follows at once: the first clause is worth waiting for."""
         self._written += text
-        if self.first_text_ns is None:
-            self.first_text_ns = now_ns
         clauses = self._cutter.push(self._letters(self._spoken.push(text)))
-        if not clauses and now_ns - self.first_text_ns >= HURRY_NS:
+        if hurry and not clauses:
             clauses = self._cutter.hurry()
         return self._give(clauses, now_ns)
 

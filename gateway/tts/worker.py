@@ -21,6 +21,7 @@ from typing import BinaryIO
 from headstart.gateway.runtime import log_lines
 from headstart.gateway.tts.messages import (
     Loaded,
+    Prepare,
     Speak,
     Stop,
     Unpacker,
@@ -70,7 +71,9 @@ def run(voice: Synthesiser, commands: Commands, sink: BinaryIO) -> None:
             command = commands.get(block=wait_s != 0, timeout=wait_s or None)
         except queue.Empty:
             if scheduler.next_s(time.monotonic()) == 0:
-                send(scheduler.work(time.monotonic()))
+                event = scheduler.work(time.monotonic())
+                if event is not None:
+                    send(event)
             continue
         match command:
             case None:
@@ -79,6 +82,8 @@ def run(voice: Synthesiser, commands: Commands, sink: BinaryIO) -> None:
                 refusal = scheduler.ask(command)
                 if refusal is not None:
                     send(refusal)
+            case Prepare():
+                scheduler.prepare(command)
             case Stop():
                 scheduler.stop(command.session, command.generation)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import msgspec
 import pytest
 
 from headstart.engine import api
@@ -59,8 +62,7 @@ def test_the_answer_stands_ready_at_the_endpoint() -> None:
     assert not bench.of(api.Delta)
     steps = bench.runner.steps
     bench.tell(end(), respond())
-    bench.engine._carry_out_commands()  # EndSpeech
-    bench.engine._carry_out_commands()  # Respond
+    bench.engine._carry_out_commands()  # both: neither hears nor encodes anything
     assert bench.runner.steps == steps
     assert echo(QUESTION).startswith(bench.text())
     assert len(bench.text()) > 0
@@ -69,6 +71,58 @@ def test_the_answer_stands_ready_at_the_endpoint() -> None:
     usage = bench.finished().usage
     assert usage.speculated > 0
     assert usage.cached == usage.input
+
+
+def test_what_a_prepared_answer_says_is_told_to_who_asked() -> None:
+    """The text so far with each token. It is the beginning of what is sent once it is asked for."""
+    bench = Bench()
+    bench.open()
+    bench.say(words=6)
+    bench.tell(api.Hush("s", api.TurnRef(1), 6 * WORD_SAMPLES, GREEDY, tell_text=True))
+    bench.run()
+    told = [event for event in bench.of(api.Prepared) if isinstance(event, api.Prepared)]
+    assert len(told) > 1
+    assert all(event.ref == api.TurnRef(1) for event in told)
+    for before, after in pairwise(told):
+        assert after.text.startswith(before.text)
+    assert not bench.text()
+    bench.tell(end(), respond())
+    bench.run()
+    assert bench.text() == echo(QUESTION)
+    assert bench.text().startswith(told[-1].text)
+    assert len(bench.of(api.Prepared)) == len(told)
+
+
+def test_the_end_of_a_prepared_answer_is_told() -> None:
+    """With its last text, or behind it."""
+    bench = Bench()
+    bench.open()
+    bench.say(words=6)
+    short = msgspec.structs.replace(GREEDY, max_tokens=5)
+    bench.tell(api.Hush("s", api.TurnRef(1), 6 * WORD_SAMPLES, short, tell_text=True))
+    bench.run()
+    told = [event for event in bench.of(api.Prepared) if isinstance(event, api.Prepared)]
+    assert [event.complete for event in told] == [False] * (len(told) - 1) + [True]
+
+
+def test_nobody_is_told_of_an_answer_without_asking_or_after_a_resume() -> None:
+    """Text answers need no voice; what was begun in a pause is over with it."""
+    quiet = Bench()
+    quiet.open()
+    quiet.say(words=6)
+    quiet.tell(hush())
+    quiet.run()
+    assert quiet.of(api.Prepared) == []
+    resumed = Bench()
+    resumed.open()
+    resumed.say(words=6)
+    resumed.tell(api.Hush("s", api.TurnRef(1), 6 * WORD_SAMPLES, GREEDY, tell_text=True))
+    while not resumed.of(api.Prepared):
+        resumed.engine.step()
+    resumed.tell(api.Resume("s", api.TurnRef(1, 1)))
+    told = len(resumed.of(api.Prepared))
+    resumed.run()
+    assert len(resumed.of(api.Prepared)) == told
 
 
 def test_a_hush_tells_how_likely_the_message_is_over() -> None:

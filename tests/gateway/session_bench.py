@@ -28,7 +28,7 @@ from headstart.gateway.session.session import Session
 from headstart.gateway.settings import Settings
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.telemetry.observer import Observer
-from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
+from headstart.gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio, VoiceCommand
 from headstart.gateway.tts.status import VoiceStatus
 from headstart.gateway.video import decode
 
@@ -76,7 +76,7 @@ class SessionBench:
         self.sent: list[Json] = []
         self.told: list[api.Command] = []
         self.hangups: list[Hangup] = []
-        self.uttered: list[Speak | Stop] = []
+        self.uttered: list[VoiceCommand] = []
         self.played: list[Play] = []
         self.playout_cleared = 0
         self._held = False

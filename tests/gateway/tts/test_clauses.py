@@ -28,6 +28,24 @@ def test_the_cuts_do_not_depend_on_the_pieces(text: str, data: st.DataObject) ->
     assert cut(*pieces) == cut(text)
 
 
+@given(
+    st.text(alphabet="ab 1.,;:!?\n", max_size=60),
+    st.lists(st.integers(0, 60), max_size=6),
+    st.one_of(st.integers(0, 60), st.text(alphabet="ab .,", max_size=8)),
+)
+def test_a_given_first_clause_loses_nothing(text: str, at: list[int], first: int | str) -> None:
+    """Whether the text begins with it or not, and however the text comes."""
+    given_first = text[:first] if isinstance(first, int) else first
+    cutter = ClauseCutter(given_first)
+    places = sorted(min(place, len(text)) for place in at)
+    pieces = [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True)]
+    clauses = [clause for piece in pieces for clause in (*cutter.push(piece), *cutter.hurry())]
+    clauses += cutter.flush()
+    assert "".join(clauses) == text
+    if given_first and text.startswith(given_first):
+        assert clauses[0] == given_first
+
+
 @given(st.text(alphabet="abcdef ", max_size=2000))
 def test_no_clause_is_longer_than_its_bound(text: str) -> None:
     """Text without punctuation is cut all the same."""

@@ -8,7 +8,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio, VoiceCommand
+from headstart.gateway.tts.messages import (
+    ClauseDone,
+    Prepare,
+    Speak,
+    Stop,
+    SynthesisedAudio,
+    VoiceCommand,
+)
 from headstart.gateway.tts.owed_clauses import UnfinishedClauses
 from headstart.gateway.tts.scheduler import TtsScheduler
 from tests.gateway.tts.voices import Beeps
@@ -35,6 +42,9 @@ class Wire:
         self.to_worker.append(speak)
         self.open.add((session, generation, number))
 
+    def prepare(self, session: str, text: str) -> None:
+        self.to_worker.append(Prepare(session, text))
+
     def end(self, ended: set[Key]) -> None:
         self.ends.update(ended)
         self.open -= ended
@@ -50,6 +60,8 @@ class Wire:
         command = self.to_worker.popleft()
         if isinstance(command, Stop):
             self.desk.stop(command.session, command.generation)
+        elif isinstance(command, Prepare):
+            self.desk.prepare(command)
         elif (refusal := self.desk.ask(command)) is not None:
             assert isinstance(refusal, ClauseDone)
             self.to_us.append(refusal)
@@ -58,8 +70,9 @@ class Wire:
         self.now_s += 0.2
         if self.desk.next_s(self.now_s) == 0:
             event = self.desk.work(self.now_s)
-            assert isinstance(event, SynthesisedAudio | ClauseDone)
-            self.to_us.append(event)
+            if event is not None:  # it was made ahead
+                assert isinstance(event, SynthesisedAudio | ClauseDone)
+                self.to_us.append(event)
 
     def we_read(self) -> None:
         if not self.to_us:
@@ -80,8 +93,10 @@ class Wire:
 
 
 SESSIONS, GENERATIONS = st.sampled_from(["a", "b"]), st.integers(1, 2)
+TEXTS = st.sampled_from(["one two", "broken", ""])
 STEPS = st.one_of(
-    st.tuples(st.just("speak"), SESSIONS, GENERATIONS, st.sampled_from(["one two", "broken", ""])),
+    st.tuples(st.just("speak"), SESSIONS, GENERATIONS, TEXTS),
+    st.tuples(st.just("prepare"), SESSIONS, TEXTS),
     st.tuples(st.just("stop"), SESSIONS, GENERATIONS | st.none()),
     st.tuples(st.sampled_from(["worker_reads", "worker_works", "we_read"])),
     st.tuples(st.sampled_from(["worker_reads", "worker_works", "we_read"])),

@@ -128,7 +128,7 @@ def test_what_was_heard_is_a_beginning_of_what_was_written(
 
 
 def test_slow_text_is_begun_with_its_first_phrase() -> None:
-    """40 ms after its first token; a text that comes at once is spoken in whole clauses."""
+    """As soon as that is there; a clause that comes at once is spoken as a whole."""
     token_ns = 27_000_000
     slow = SpokenResponse()
     given = [
@@ -140,5 +140,19 @@ def test_slow_text_is_begun_with_its_first_phrase() -> None:
     assert slow.first_clause_ns == 3 * token_ns
     assert slow.end(6 * token_ns) == [(1, "of France is Paris.")]
     prepared = SpokenResponse()
-    assert prepared.words("The capital of France is", 0) == []
-    assert prepared.words(" Paris. It", token_ns) == [(0, "The capital of France is Paris. ")]
+    assert prepared.words("The capital of France is Paris. It", 0) == [
+        (0, "The capital of France is Paris. ")
+    ]
+
+
+def test_the_clause_that_the_voice_was_told_of_comes_first() -> None:
+    """Even where more is there by now; a text that begins otherwise is cut as ever."""
+    text = "The capital of France is Paris. It is big."
+    told = SpokenResponse("The capital ")
+    assert told.words(text, 0) == [(0, "The capital "), (1, "of France is Paris. ")]
+    assert told.end(0) == [(2, "It is big.")]
+    waiting = SpokenResponse("The capital of France ")
+    assert waiting.words("The capital of", 0) == []
+    assert waiting.words(" France is", 0) == [(0, "The capital of France ")]
+    other = SpokenResponse("It is big")
+    assert other.words(text, 0) == [(0, "The capital of France is Paris. ")]
