@@ -196,11 +196,12 @@ class CpuSeconds:
 
     @classmethod
     def now(cls, server_pid: int) -> CpuSeconds:
-        spent_s = Counter({"clients": _spent_s(psutil.Process())})
+        spent_s = {"clients": _spent_s(psutil.Process())}
         server = psutil.Process(server_pid)
         for process in (server, *server.children(recursive=True)):
-            spent_s[process_kind(process.cmdline())] += _spent_s(process)
-        return cls(time.monotonic(), dict(spent_s))
+            kind = process_kind(process.cmdline())
+            spent_s[kind] = spent_s.get(kind, 0.0) + _spent_s(process)
+        return cls(time.monotonic(), spent_s)
 
     def cores_since(self, before: CpuSeconds) -> dict[str, float]:
         """Cores in use on the average."""

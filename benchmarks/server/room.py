@@ -151,6 +151,7 @@ class Room:
     async def _open(self, number: int) -> None:
         parts = self._parts
         assert parts.hostname is not None
+        assert parts.port is not None
 
         def made() -> Client:
             return Client(self._people[number], self._tally, parts.netloc, self._model)
