@@ -10,6 +10,7 @@ import typer
 from headstart.benchmarks import report
 from headstart.benchmarks.engine.cli import published, target
 from headstart.benchmarks.gpu.cli import gpu
+from headstart.benchmarks.server.cli import conversations, live, start
 from headstart.engine.errors import EngineError
 
 app = typer.Typer(
@@ -222,33 +223,6 @@ def spoken(
         raise typer.BadParameter(f"expected one of {', '.join(PARTS)}, got {part!r}")
     for path, text in said(folder, part):
         print(f"{path.resolve()}\t{text}")
-
-
-@app.command()
-def live(
-    sessions: int = typer.Option(4, "--sessions", min=1, help="number of concurrent speakers"),
-    model: str = Small,
-    seconds: float = typer.Option(60.0, "--seconds", min=1, help="measured time"),
-    warm_up: float = typer.Option(10.0, "--warm-up", min=0, help="seconds before, not measured"),
-    as_json: bool = Json,
-) -> None:
-    """Several speakers who never pause, through the real server in real time."""
-    from headstart.benchmarks.server import live as benchmark
-
-    benchmark.run(model, sessions, seconds, warm_up, as_json=as_json)
-
-
-@app.command()
-def start(
-    model: str = Small,
-    starts: int = typer.Option(5, "--starts", min=1, help="of each kind; the median is reported"),
-    cold: bool = typer.Option(True, help="once with weights that are not in the page cache"),
-    as_json: bool = Json,
-) -> None:
-    """Start of a real server until it is ready, by stage, and its memory."""
-    from headstart.benchmarks.server import start as benchmark
-
-    benchmark.run(model, starts, cold=cold, as_json=as_json)
 
 
 @app.command()
@@ -575,6 +549,9 @@ def dashboard_page(
 app.command()(gpu)
 app.command()(published)
 app.command()(target)
+app.command()(live)
+app.command()(conversations)
+app.command()(start)
 
 
 @app.command("all")

@@ -20,16 +20,16 @@ import numpy as np
 import uvloop
 
 from headstart.benchmarks.gateway.floods import FLOODS
-from headstart.benchmarks.gateway.websocket_frames import (
+from headstart.benchmarks.harness.packets import PACKET_BYTES, PACKET_MS, clip_packets
+from headstart.benchmarks.harness.websocket_frames import (
     CLOSE,
-    HANDSHAKE,
     PING,
     PONG,
     frame,
     frames,
+    handshake,
     text_frame,
 )
-from headstart.benchmarks.harness.packets import PACKET_BYTES, PACKET_MS, clip_packets
 
 PAUSE_PACKETS = 6000 // PACKET_MS
 HISS_RMS = 30  # of full scale 32768: about -61 dBFS, a quiet room
@@ -69,7 +69,7 @@ class Client(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.transport.write(HANDSHAKE % self.host.encode())
+        self.transport.write(handshake(self.host))
 
     def data_received(self, data: bytes) -> None:
         data = self._carry + data

@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterator
 from urllib.parse import urlsplit
 
-from headstart.benchmarks.gateway.websocket_frames import HANDSHAKE, text_frame
+from headstart.benchmarks.harness.websocket_frames import handshake, text_frame
 
 APPENDS_PER_S = 10_000
 BIG_AUDIO_BYTES = 15 * 1024 * 1024
@@ -27,7 +27,7 @@ async def _send_all(url: str, frames: Iterator[bytes], per_s: float | None) -> i
     loop = asyncio.get_running_loop()
     while True:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
-        writer.write(HANDSHAKE % parts.netloc.encode())
+        writer.write(handshake(parts.netloc))
         await reader.readuntil(b"\r\n\r\n")
         draining = asyncio.create_task(_read_all(reader))
         began_s, here = loop.time(), 0

@@ -2,5 +2,5 @@
 
 Placement, admission and the scheduler are the engine's own; people, steps and failures are
 simulated. `costs` has what a step takes on each kind of node and where that was published,
-`people` how people speak, `world` the events, `node` a node's steps, `rows` the runs.
+`world` the events, `node` a node's steps, `rows` the runs; people are `inputs.turn_taking`'s.
 """

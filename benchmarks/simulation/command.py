@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from headstart.benchmarks import report
+from headstart.benchmarks.inputs.turn_taking import DEFAULT
 from headstart.benchmarks.simulation import rows as cases
 from headstart.benchmarks.simulation.charts import svg
 from headstart.benchmarks.simulation.costs import CPU, EARS, KINDS
-from headstart.benchmarks.simulation.people import DEFAULT
 from headstart.benchmarks.simulation.rows import Case
 from headstart.benchmarks.simulation.setup import Setup
 

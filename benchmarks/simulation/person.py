@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from headstart.benchmarks.inputs.turn_taking import People, Turn
 from headstart.benchmarks.simulation.node import Node
-from headstart.benchmarks.simulation.people import People, Turn
 from headstart.benchmarks.simulation.streams import SimStream
 
 

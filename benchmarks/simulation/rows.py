@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from headstart.benchmarks import report
+from headstart.benchmarks.inputs.turn_taking import LIVE
 from headstart.benchmarks.simulation.costs import (
     CPU,
     CPU_CORE_USD_PER_HOUR,
@@ -15,7 +16,6 @@ from headstart.benchmarks.simulation.costs import (
     L40S,
     NodeKind,
 )
-from headstart.benchmarks.simulation.people import LIVE
 from headstart.benchmarks.simulation.policies import PLACEMENTS, Policy
 from headstart.benchmarks.simulation.setup import Failure, Setup, Straggler
 from headstart.benchmarks.simulation.world import World

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headstart.benchmarks.inputs.turn_taking import DEFAULT, People
 from headstart.benchmarks.simulation.costs import EARS, EarsCosts, NodeKind
-from headstart.benchmarks.simulation.people import DEFAULT, People
 from headstart.benchmarks.simulation.policies import DEFAULT as DEFAULT_POLICY
 from headstart.benchmarks.simulation.policies import Policy
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from headstart.benchmarks.inputs.turn_taking import Turn, draw_session_s, draw_turn
 from headstart.benchmarks.simulation.node import NS_PER_MS, Node, Owner
-from headstart.benchmarks.simulation.people import Turn, draw_session_s, draw_turn
 from headstart.benchmarks.simulation.person import Person, Tally
 from headstart.benchmarks.simulation.policies import placer_of
 from headstart.benchmarks.simulation.setup import Setup

@@ -168,6 +168,12 @@ def status_url(url: str) -> str:
     return urlunsplit((scheme, parts.netloc, f"{path}/status", "", ""))
 
 
+def fetch_status(url: str, api_key: str = NO_KEY) -> Status | None:
+    """The server's status, by any URL of it; None: it answers, but with none. Blocks. Raises
+    `ServerUnreachable` and `ServerRefused`."""
+    return _fetch(status_url(url), api_key)
+
+
 def _fetch(address: str, api_key: str) -> Status | None:
     """The server's status; None: it answers, but with none. Raises `ServerUnreachable` and
     `ServerRefused`."""

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from headstart.benchmarks.inputs.turn_taking import DEFAULT
 from headstart.benchmarks.simulation.costs import CPU, H100, L40S, NodeKind
-from headstart.benchmarks.simulation.people import DEFAULT
 from headstart.benchmarks.simulation.policies import PLACEMENTS, Policy
 from headstart.benchmarks.simulation.rows import row_of
 from headstart.benchmarks.simulation.setup import Failure, Setup, Straggler

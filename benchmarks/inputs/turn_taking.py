@@ -1,4 +1,4 @@
-"""How people speak, as far as the simulation needs it. Assumptions, each with where it comes from.
+"""How people take turns, for simulated and real servers. Assumptions, each with its source.
 
 A turn to an assistant is drawn log-normal with a median of 4 s: longer than between people (about
 2 s a turn; Levinson, "Turn-taking in human communication", 2016), shorter than a dictation. 2.5

@@ -5,14 +5,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-HANDSHAKE = (
-    b"GET /v1/realtime?model=fake HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\n"
-    b"Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-    b"Sec-WebSocket-Version: 13\r\n\r\n"
+_HANDSHAKE = (
+    "GET /v1/realtime?model={model} HTTP/1.1\r\nHost: {host}\r\nUpgrade: websocket\r\n"
+    "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+    "Sec-WebSocket-Version: 13\r\n\r\n"
 )
 TEXT, CLOSE, PING, PONG = 1, 8, 9, 10
 _FIN = 0x80
 _MASKED = 0x80
+
+
+def handshake(host: str, model: str = "fake") -> bytes:
+    """A client's opening handshake, RFC 6455 §4.1; the model's name has no special characters."""
+    return _HANDSHAKE.format(host=host, model=model).encode()
 
 
 def text_frame(text: str) -> bytes:
