@@ -116,7 +116,7 @@ class Places:
         whole = np.zeros(end + int(TAIL_S * RATE_HZ))
         whole[first:end] = clip / 32768
         if condition.in_a_room:
-            whole = _convolved(whole, self._response)
+            whole = convolved(whole, self._response)
         voice_rms = active_rms(whole)
         whole += random.uniform(-ROOM_LEVEL, ROOM_LEVEL, len(whole))
         if condition.noise:
@@ -148,7 +148,8 @@ def _room_response(random: np.random.Generator) -> Sound:
     return np.asarray(tail)
 
 
-def _convolved(sound: Sound, response: Sound) -> Sound:
+def convolved(sound: Sound, response: Sound) -> Sound:
+    """A sound in a room with that impulse response, cut to its own length."""
     size = 1 << (len(sound) + len(response)).bit_length()
     product = np.fft.rfft(sound, size) * np.fft.rfft(response, size)
     return np.asarray(np.fft.irfft(product, size)[: len(sound)])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from headstart.benchmarks.inputs.condition_sounds import convolved
 from headstart.benchmarks.inputs.tones import RATE_HZ, SCALE_HZ
 from headstart.benchmarks.inputs.voices import Samples
 
@@ -40,7 +41,7 @@ def echo_of(answer: Samples, rt60_s: float = 0.0, seed: int = 1) -> Samples:
         response *= REVERBERATION
         response[: round(DIRECT_SHARE_MS * RATE_HZ / 1000)] = 0.0
         response[0] = 1.0
-        heard = _convolved(heard, response)
+        heard = convolved(heard, response)
     return _s16(heard + random.normal(0, ROOM_LEVEL, len(heard)))
 
 
@@ -84,12 +85,6 @@ def _plucked(hz: float, lasts_s: float, random: np.random.Generator) -> Sound:
     times_s = np.arange(round(lasts_s * RATE_HZ)) / RATE_HZ
     partials = [np.sin(2 * np.pi * hz * k * times_s + random.uniform(0, 6)) / k for k in (1, 2, 3)]
     return np.asarray(np.sum(partials, axis=0) * np.exp(-4 * times_s))
-
-
-def _convolved(sound: Sound, response: Sound) -> Sound:
-    size = 1 << (len(sound) + len(response)).bit_length()
-    product = np.fft.rfft(sound, size) * np.fft.rfft(response, size)
-    return np.asarray(np.fft.irfft(product, size)[: len(sound)])
 
 
 def _s16(sound: Sound) -> Samples:

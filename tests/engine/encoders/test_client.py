@@ -22,11 +22,6 @@ Answer = list[list[Picture] | None]
 
 
 @pytest.fixture
-def address(tmp_path: Path) -> str:
-    return f"ipc://{tmp_path / 'encoder.sock'}"
-
-
-@pytest.fixture
 def client(address: str) -> Iterator[EncoderClient]:
     made = EncoderClient(address, IDENTITY)
     yield made

@@ -98,11 +98,6 @@ def both(folder: Path, address: str) -> Iterator[Both]:
         server.close()
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> str:
-    return f"ipc://{tmp_path / 'encoder.sock'}"
-
-
 def frames(count: int, side_px: int = 84, max_tokens: int = 0) -> list[VideoFrame]:
     return [VideoFrame(picture(seed, side_px), float(seed), max_tokens) for seed in range(count)]
 

@@ -37,11 +37,6 @@ Answer = list[list[Picture] | None]
 REFUSED = "does not accept this engine's key"
 
 
-@pytest.fixture
-def address(tmp_path: Path) -> str:
-    return f"ipc://{tmp_path / 'encoder.sock'}"
-
-
 class Engines:
     """Clients, each in a thread of its own, so that one waits while others ask."""
 

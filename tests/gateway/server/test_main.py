@@ -152,24 +152,20 @@ def test_engine_command_line() -> None:
     assert engine_environment(settings)["OMP_NUM_THREADS"] == "2"
 
 
-def test_the_engine_is_told_how_to_keep_k_and_v() -> None:
-    """In fp32 unless the setting says otherwise."""
-    for flags, kept in (({}, "fp32"), ({"kv_dtype": "int8"}, "int8")):
+@pytest.mark.parametrize(
+    ("setting", "default", "chosen"),
+    [
+        ("kv_dtype", "fp32", "int8"),
+        ("kv_vision_dtype", "same", "fp8"),
+        ("device", "auto", "cuda:1"),
+        ("ears_device", "auto", "cuda:1"),
+    ],
+)
+def test_the_engine_is_told(setting: str, default: str, chosen: str) -> None:
+    """What is chosen; its default unless something is."""
+    for flags, told in (({}, default), ({setting: chosen}, chosen)):
         argv = engine_argv(load(flags=flags), "ipc:///x")
-        assert argv[argv.index("--kv-dtype") + 1] == kept
-    for flags, kept in (({}, "same"), ({"kv_vision_dtype": "fp8"}, "fp8")):
-        argv = engine_argv(load(flags=flags), "ipc:///x")
-        assert argv[argv.index("--kv-vision-dtype") + 1] == kept
-
-
-def test_the_engine_is_told_what_decodes() -> None:
-    """The flag, the variable and the file name a device; auto unless one of them does."""
-    for flags, device in (({}, "auto"), ({"device": "cuda:1"}, "cuda:1")):
-        argv = engine_argv(load(flags=flags), "ipc:///x")
-        assert argv[argv.index("--device") + 1] == device
-    for flags, device in (({}, "auto"), ({"ears_device": "cuda:1"}, "cuda:1")):
-        argv = engine_argv(load(flags=flags), "ipc:///x")
-        assert argv[argv.index("--ears-device") + 1] == device
+        assert argv[argv.index(f"--{setting.replace('_', '-')}") + 1] == told
 
 
 def test_people_are_told_what_decodes_and_why(capsys: pytest.CaptureFixture[str]) -> None:
