@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import psutil
 
-from headstart import setup_check, web_assets
+from headstart import setup_check, setup_torch, web_assets
 from headstart.gateway.errors import ConfigError
 from headstart.talk.run import STAY_PORT, is_in_use
 
@@ -70,6 +70,17 @@ def _programs() -> Iterator[Finding]:
     system = setup_check.system_problem(setup_check.glibc(), sys.maxsize > 2**32)
     yield _of(system, f"{os.uname().sysname} {os.uname().release}, {os.uname().machine}")
     yield _of(setup_check.compiler_problem(), "a C compiler that works")
+    yield _torch()
+
+
+def _torch() -> Finding:
+    version = setup_torch.installed()
+    if version is None:
+        return Finding("MISSING", "PyTorch is not installed: make setup")
+    if said := setup_torch.remark():
+        return Finding("note", said)
+    kind = "built for CPUs" if setup_torch.build_here() == "cpu" else "PyPI's build"
+    return Finding("ok", f"PyTorch {version}, {kind}")
 
 
 def _of(problem: str, good: str) -> Finding:
