@@ -47,6 +47,7 @@ from headstart.engine.api.commands import (
     picture_bytes,
 )
 from headstart.engine.api.events import (
+    LIBRARIES,
     STEP_SECONDS_LE,
     STEP_SESSIONS_LE,
     STEP_TOKENS_LE,
@@ -104,6 +105,7 @@ from headstart.engine.api.values import (
 )
 
 __all__ = [
+    "LIBRARIES",
     "MAX_FRAME_TOKENS",
     "MIN_FRAME_TOKENS",
     "SAMPLE_RATE_HZ",
