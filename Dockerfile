@@ -13,12 +13,16 @@ ENV PATH=/opt/headstart/bin:$PATH
 
 WORKDIR /src
 COPY . .
-# PyTorch comes with CUDA by default (3 GB). A build argument takes the CPU build of the same version:
-# --build-arg PIP_EXTRA_INDEX_URL=INDEX, an index that has it.
-ARG PIP_EXTRA_INDEX_URL
+# PyTorch's build for CPUs, or PyPI's with CUDA (3 GB) if its index cannot be used. For --device cuda:
+# `--build-arg TORCH=cuda`. TORCH_INDEX names another index that has builds for CPUs.
+ARG TORCH=auto
+ARG TORCH_INDEX=
+ENV PIP_NO_CACHE_DIR=1
 # Versions are pinned in constraints.txt.
 # hadolint ignore=DL3013
-RUN pip install --no-cache-dir -c constraints.txt ".[voice,otel]"
+RUN python -m headstart.setup_torch "$TORCH" --index "$TORCH_INDEX" torch \
+ && pip install -c constraints.txt ".[voice,otel]" \
+ && pip uninstall --yes uv
 
 
 FROM python:3.12-slim-bookworm

@@ -20,6 +20,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from headstart.engine.api import LIBRARIES
 from headstart.engine.api.keys import BadKeys
 from headstart.engine.config import EngineConfig
 from headstart.engine.errors import BadSettings, EngineError
@@ -118,7 +119,7 @@ def _encode(arguments: argparse.Namespace) -> None:
 
 
 def _serve(link: GatewayLink, arguments: argparse.Namespace, clock: StartClock) -> None:
-    link.loading("libraries", 0, 0)  # torch, which takes seconds to import
+    link.loading(LIBRARIES, 0, 0)  # torch, which takes seconds to import
     config = engine_config(arguments)
     if config.encoder_url is not None and (arguments.llm or config.is_packaged):
         expected = "none: only model directories have an encoder process"

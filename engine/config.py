@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from headstart.engine.api import MAX_FRAME_TOKENS, MIN_FRAME_TOKENS
+from headstart.engine.api.host import usable_cores
 from headstart.engine.errors import BadSettings
 
 MIB = 1 << 20
@@ -66,11 +67,6 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "backend": ("auto", "native", "reference", "device"),
 }
 LLM_CHOICES: Mapping[str, Sequence[str]] = {"senses": ("auto", "words", "native")}
-
-
-def usable_cores() -> int:
-    """Number of cores this process may run on, which may be fewer than the machine has."""
-    return len(os.sched_getaffinity(0))
 
 
 def is_directory(model: str) -> bool:

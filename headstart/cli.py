@@ -21,7 +21,20 @@ from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
 from headstart.recordings import commands as recordings
 from headstart.server_commands import encoder, engine, serve, web
-from headstart.server_options import DemoPort, Device, Ears, EarsLanguage, Model
+from headstart.server_options import (
+    Config,
+    DemoPort,
+    Device,
+    Ears,
+    EarsLanguage,
+    Llm,
+    LlmKeyEnv,
+    LlmModel,
+    LlmTokenizer,
+    Model,
+    Senses,
+    Set,
+)
 from headstart.talk_commands import ask, server_arguments, talk
 from headstart.top.command import top
 
@@ -38,17 +51,38 @@ def demo(
     device: Device = None,
     ears: Ears = None,
     ears_language: EarsLanguage = None,
+    llm: Llm = None,
+    llm_model: LlmModel = None,
+    llm_key_env: LlmKeyEnv = None,
+    tokenizer: LlmTokenizer = None,
+    senses: Senses = None,
+    config: Config = None,
+    assignments: Set = None,
     port: DemoPort = None,
     api_key: ApiKey = NO_KEY,
 ) -> None:
-    """Play the bundled spoken questions, one about a picture, then keep the web page running."""
+    """Play the bundled spoken questions, one about a picture, then keep the web page running.
+
+    With --llm URL an LLM server of yours answers them.
+    """
     from headstart.talk.client import TalkOptions
     from headstart.talk.run import TalkCommand, run
 
     clips = Path(__file__).parent / "clips"
     files = [clips / name for name in ("capital.wav", "demo.mp4")]
     options = TalkOptions(model=model, speak=True, api_key=api_key)
-    flags = {"--ears": ears, "--ears-language": ears_language, "--device": device}
+    flags = {
+        "--ears": ears,
+        "--ears-language": ears_language,
+        "--device": device,
+        "--llm": llm,
+        "--llm-model": llm_model,
+        "--llm-key-env": llm_key_env,
+        "--tokenizer": tokenizer,
+        "--senses": senses,
+        "--config": config,
+        "--set": assignments,
+    }
     arguments = server_arguments(flags)
     command = TalkCommand(files, options=options, server_arguments=arguments, stay=True, port=port)
     at_work()

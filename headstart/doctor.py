@@ -20,7 +20,8 @@ from typing import Any, Literal
 
 import psutil
 
-from headstart import setup_check, web_assets
+from headstart import setup_check, setup_torch, web_assets
+from headstart.engine.api import host
 from headstart.gateway.errors import ConfigError
 from headstart.talk.run import STAY_PORT, is_in_use
 
@@ -30,6 +31,7 @@ MEMORY_BYTES = {"tiny": 1_200_000_000, "small": 2_000_000_000, "medium": 3_000_0
 file's size."""
 SPARE_BYTES = 100_000_000
 CORES = 2
+LIMITED = " (the limit of this container or service)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,17 @@ def _programs() -> Iterator[Finding]:
     system = setup_check.system_problem(setup_check.glibc(), sys.maxsize > 2**32)
     yield _of(system, f"{os.uname().sysname} {os.uname().release}, {os.uname().machine}")
     yield _of(setup_check.compiler_problem(), "a C compiler that works")
+    yield _torch()
+
+
+def _torch() -> Finding:
+    version = setup_torch.installed()
+    if version is None:
+        return Finding("MISSING", "PyTorch is not installed: make setup")
+    if said := setup_torch.remark():
+        return Finding("note", said)
+    kind = "built for CPUs" if setup_torch.build_here() == "cpu" else "PyPI's build"
+    return Finding("ok", f"PyTorch {version}, {kind}")
 
 
 def _of(problem: str, good: str) -> Finding:
@@ -77,22 +90,28 @@ def _of(problem: str, good: str) -> Finding:
 
 
 def _cores() -> Finding:
-    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    cores, allowed, load = host.usable_cores(), host.allowed_cores(), os.getloadavg()[0]
     said = f"{cores} CPU core{'' if cores == 1 else 's'}, load {load:.1f}"
+    if cores < allowed:
+        said = f"the time of {cores} of {allowed} CPU cores{LIMITED}, load {load:.1f}"
     if cores < CORES:
         return Finding("note", f"{said}: fewer than {CORES}, so answers may come late")
-    if load > cores:
+    if load > allowed:
         return Finding("note", f"{said}: other programs use them, so answers may come late")
     return Finding("ok", said)
 
 
 def _memory(model: str) -> Finding:
-    available_bytes = psutil.virtual_memory().available
+    machine_bytes = psutil.virtual_memory().available
+    limited_bytes = host.available_bytes()
+    available_bytes = min(machine_bytes, limited_bytes or machine_bytes)
+    is_limited = available_bytes < 0.9 * machine_bytes  # they are not read at the same moment
     needed_bytes = MEMORY_BYTES[model]
-    said = f"{available_bytes / 1e9:.1f} GB of memory available; {model} takes about "
-    said += f"{needed_bytes / 1e9:.1f} GB"
+    said = f"{available_bytes / 1e9:.1f} GB of memory available{LIMITED if is_limited else ''}; "
+    said += f"{model} takes about {needed_bytes / 1e9:.1f} GB"
     if available_bytes < needed_bytes:
-        return Finding("MISSING", f"{said}: end other programs, or use --model tiny")
+        remedy = "raise the limit" if is_limited else "end other programs"
+        return Finding("MISSING", f"{said}: {remedy}, or use --model tiny")
     return Finding("ok", said)
 
 
@@ -109,8 +128,15 @@ def _known_of(name: str) -> list[dict[str, Any]]:
 
 
 def _weights(model: str, wanted: list[dict[str, Any]]) -> Iterator[Finding]:
-    absent = [weight for weight in wanted if not weight["fetched"]]
     root = Path(wanted[0]["path"]).parents[1]
+    given = [weight for weight in wanted if weight["in_folder"] and not weight["fetched"]]
+    if given:
+        names = ", ".join(weight["name"] for weight in given)
+        folder = os.environ["HEADSTART_WEIGHTS_FOLDER"]
+        yield Finding("ok", f"{names} in {folder}: the first start checks what is in these files")
+    absent = [weight for weight in wanted if not weight["fetched"] and not weight["in_folder"]]
+    if len(given) == len(wanted):
+        return
     if not absent:
         yield Finding("ok", f"weights of {model} and of the voice in {root}")
         return
@@ -119,8 +145,7 @@ def _weights(model: str, wanted: list[dict[str, Any]]) -> Iterator[Finding]:
     said = f"{needed_bytes / 1e6:.0f} MB of weights are not here yet ({names})"
     yield Finding(
         "note",
-        f"{said}: the first start fetches them, or `headstart models fetch NAME` for each; files "
-        "in HEADSTART_WEIGHTS_FOLDER are not looked at here",
+        f"{said}: the first start fetches them, or `headstart models fetch NAME` for each",
     )
     yield _room(next(folder for folder in (root, *root.parents) if folder.is_dir()), needed_bytes)
 

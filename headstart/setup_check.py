@@ -1,14 +1,15 @@
 """What `make setup` needs of a machine, checked before it downloads anything.
 
-`python -I headstart/setup_check.py FOLDER` prints each problem with its remedy and returns 1, or
-prints nothing and returns 0. With `HEADSTART_SETUP_CHECK=off` it prints, but returns 0. FOLDER is
-the virtual environment, made or not. It runs on the machine's own Python, which may be too old:
-syntax of 3.6, and the standard library alone.
+`python -I headstart/setup_check.py FOLDER [BUILD]` prints each problem with its remedy and returns
+1, or prints nothing and returns 0. With `HEADSTART_SETUP_CHECK=off` it prints, but returns 0.
+FOLDER is the virtual environment, made or not; BUILD is PyTorch's: auto, cpu or cuda. It runs on
+the machine's own Python, which may be too old: syntax of 3.6, and the standard library alone.
 
 """
 
 import importlib.util
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -21,10 +22,13 @@ OLDEST, NEWEST = (3, 11), (3, 14)
 """The Pythons for which all that constraints.txt pins has wheels."""
 GLIBC = (2, 28)
 """The oldest that PyTorch's wheels run on."""
-ENVIRONMENT_BYTES = 6_800_000_000
-WHEELS_BYTES = 3_400_000_000
-"""What the environment comes from, which pip keeps while it installs: beside it, unless TMPDIR says
+ENVIRONMENT_BYTES = {"cpu": 2_200_000_000, "cuda": 6_800_000_000}
+"""The environment, by PyTorch's build."""
+WHEELS_BYTES = {"cpu": 600_000_000, "cuda": 3_400_000_000}
+"""What it comes from, which pip keeps while it installs: beside it, unless TMPDIR says
 otherwise."""
+DRIVER = ("dev/nvidiactl", "dev/nvidia0", "proc/driver/nvidia", "usr/lib/wsl/lib/nvidia-smi")
+"""Where Linux shows that there is an NVIDIA driver, the last in a Windows subsystem."""
 OTHER_WHEELS = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "PIP_CONFIG_FILE")
 """With these pip may find other builds of PyTorch, whose size is not known."""
 PROGRAM = """
@@ -36,8 +40,24 @@ double root(double x) { return sqrt(x); }
 COMPILE_TIMEOUT_S = 60
 
 
-def problems(folder: str) -> "list[str]":
-    """One or two sentences for each thing that set-up would fail at."""
+def has_nvidia_gpu(root: str = "/") -> bool:
+    """Whether there is an NVIDIA GPU with its driver; without that PyTorch could not use one."""
+    return shutil.which("nvidia-smi") is not None or any(
+        os.path.exists(os.path.join(root, place)) for place in DRIVER
+    )
+
+
+def build_for(choice: str) -> str:
+    """PyTorch's build of a choice: "cpu" or "cuda", as PyPI's is called here on all systems. "auto"
+    is "cpu" where PyPI's is CUDA's and of no use: on Linux on x86-64 without an NVIDIA GPU."""
+    if choice != "auto":
+        return choice
+    has_cuda = sys.platform.startswith("linux") and platform.machine() == "x86_64"
+    return "cpu" if has_cuda and not has_nvidia_gpu() else "cuda"
+
+
+def problems(folder: str, build: str) -> "list[str]":
+    """One or two sentences for each thing that set-up would fail at, with that build of PyTorch."""
     made = os.path.realpath(sys.prefix) == os.path.realpath(folder)  # it runs on that one's Python
     version = (sys.version_info[0], sys.version_info[1])
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
@@ -45,7 +65,8 @@ def problems(folder: str) -> "list[str]":
     if python and made:
         python += f" (first: rm -r {folder}, which was made with this one)"
     found = [python, system_problem(glibc(), sys.maxsize > 2**32)]
-    found += ["" if made else venv_problem(), compiler_problem(), folder_problem(folder)]
+    found += ["" if made else venv_problem(), compiler_problem()]
+    found.append(folder_problem(folder) or room_problem(folder, build))
     return [problem for problem in found if problem]
 
 
@@ -132,7 +153,7 @@ def compiler_problem() -> str:
 
 
 def folder_problem(folder: str) -> str:
-    """A folder that cannot be written to, or has too little room for what is still to come."""
+    """A folder that cannot be written to."""
     parent = os.path.dirname(os.path.abspath(folder))
     if os.pathsep in parent:
         return f"Python makes no virtual environment in a path with a colon: rename {parent}"
@@ -142,12 +163,18 @@ def folder_problem(folder: str) -> str:
             return f"{place} is not yours to write to, as after `sudo make`: {remedy}"
     if not os.access(folder if os.path.isdir(folder) else parent, os.W_OK):
         return f"{parent} cannot be written to: clone headstart into a folder of yours"
+    return ""
+
+
+def room_problem(folder: str, build: str) -> str:
+    """Too little room for what is still to come, with that build of PyTorch."""
     if os.path.exists(os.path.join(folder, ".installed")):
         return ""  # complete once: little is to come
     if any(os.environ.get(name) for name in OTHER_WHEELS):
-        return ""  # perhaps PyTorch without CUDA, which takes a quarter
-    elsewhere = bool(os.environ.get("TMPDIR"))
-    wanted_bytes = ENVIRONMENT_BYTES + (0 if elsewhere else WHEELS_BYTES) - size_bytes(folder)
+        return ""
+    parent = os.path.dirname(os.path.abspath(folder))
+    beside_bytes = 0 if os.environ.get("TMPDIR") else WHEELS_BYTES[build]
+    wanted_bytes = ENVIRONMENT_BYTES[build] + beside_bytes - size_bytes(folder)
     try:
         # The folder may be a mount of its own, as a container's volume.
         total_bytes, _, free_bytes = shutil.disk_usage(folder if os.path.isdir(folder) else parent)
@@ -171,9 +198,12 @@ def size_bytes(folder: str) -> int:
     return total
 
 
-def main(folder: str) -> int:
+def main(folder: str, choice: str = "auto") -> int:
     """Print what is missing; the exit code."""
-    found = problems(folder)
+    if choice not in ("auto", "cpu", "cuda"):
+        sys.stderr.write(f"TORCH: expected auto, cpu or cuda, got {choice}\n")
+        return 1
+    found = problems(folder, build_for(choice))
     for problem in found:
         sys.stderr.write(problem + "\n")
     if not found or os.environ.get(SWITCH) == "off":
@@ -183,4 +213,4 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:3]))

@@ -180,9 +180,13 @@ def talk(
 
 
 def server_arguments(flags: Mapping[str, object]) -> list[str]:
-    """Arguments for a server that a command starts: those of `flags` that were given."""
-    given = {flag: value for flag, value in flags.items() if value is not None}
-    return [word for flag, value in given.items() for word in (flag, str(value))]
+    """Arguments for a server that a command starts: those of `flags` that were given, one with a
+    list once for each of its values."""
+    words = []
+    for flag, value in flags.items():
+        for each in value if isinstance(value, list) else [value]:
+            words += [] if each is None else [flag, str(each)]
+    return words
 
 
 def _own_server(

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from headstart.engine.models.host_memory import available_bytes
+from headstart.engine.api.host import available_bytes, usable_cores
 
 WORKERS = "HEADSTART_TEST_WORKERS"
 WORKERS_MAX = 8
@@ -61,17 +61,6 @@ def workers(chosen: str | None, cores: int, free_bytes: int | None) -> int:
         return int(chosen)
     fitting = WORKERS_MAX if free_bytes is None else free_bytes // WORKER_BYTES
     return max(1, min(cores, fitting, WORKERS_MAX))
-
-
-def usable_cores(cpu_max: Path = Path("/sys/fs/cgroup/cpu.max")) -> int:
-    """Cores that this process may run on, and no more than a container's limit (cgroup v2) allows
-    the time of: more workers would make each test slower, up to its timeout."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota_us, period_us = map(int, cpu_max.read_text().split())  # "max": no limit
-        return max(1, min(cores, round(quota_us / period_us)))
-    except (OSError, ValueError, ZeroDivisionError):
-        return cores
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -57,6 +57,7 @@ NO_CORES_BUSINESS = {"asyncio", "time", "threading", "socket", "selectors", "sub
 KNOWN_OF_ENGINE = {
     "headstart.engine.api",
     "headstart.engine.api.deferred_import",
+    "headstart.engine.api.host",
     "headstart.engine.api.keys",
     "headstart.engine.placement",
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.parallel import LONGEST, usable_cores, workers
+from tests.parallel import LONGEST, workers
 
 ROOT = Path(__file__).resolve().parents[1]
 GIB = 1 << 30
@@ -40,28 +40,6 @@ SLEEPER = (sys.executable, "-c", "print(flush=True); import time; time.sleep(600
 def test_how_many(chosen: str | None, cores: int, free_bytes: int | None, expected: int) -> None:
     """One for each core that three GiB are free for, eight at most; what is chosen counts more."""
     assert workers(chosen, cores, free_bytes) == expected
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [
-        ("200000 100000\n", 2),
-        ("250000 100000\n", 2),
-        ("20000 100000\n", 1),
-        ("9900000 100000\n", 64),
-        ("max 100000\n", 64),
-        ("", 64),
-        (None, 64),
-    ],
-)
-def test_a_containers_limit_of_time_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str | None, expected: int
-) -> None:
-    """It may use all of the machine's cores, for the time of fewer."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)), raising=False)
-    if limit is not None:
-        (tmp_path / "cpu.max").write_text(limit)
-    assert usable_cores(tmp_path / "cpu.max") == expected
 
 
 @pytest.mark.parametrize("chosen", ["0", "-1", "two", "1.5"])

@@ -4,17 +4,17 @@
 // the colour: wait, wires (in and out), ears, mind, voice. A text answer has none of the last.
 export const STAGES = [
   ["network", "wires", "On its way here"],
-  ["buffer", "wires", "Receive buffer"],
-  ["resample", "wires", "Resampling"],
+  ["buffer", "wires", "Evening out the network"],
+  ["resample", "wires", "Converting the sound"],
   ["vad_hangover", "wait", "Making sure you had stopped"],
-  ["mel", "ears", "Spectrogram"],
+  ["mel", "ears", "Preparing the sound"],
   ["encode", "ears", "Listening"],
-  ["project", "ears", "Words to tokens"],
+  ["project", "ears", "Taking in the words"],
   ["read", "mind", "Reading the picture"],
-  ["queue", "mind", "Waiting for a step"],
+  ["queue", "mind", "Waiting its turn"],
   ["prefill", "mind", "Reading the last words"],
   ["decode_first", "mind", "First word"],
-  ["detokenize", "mind", "Token to text"],
+  ["detokenize", "mind", "Writing it out"],
   ["send", "wires", "On its way back"],
   ["voice", "voice", "First sound"],
   ["playout", "voice", "Sent until heard"],
@@ -62,7 +62,7 @@ function drawBar(bar, stages) {
     segment.dataset.stage = name;
     segment.dataset.ms = ms;
     segment.style.flexGrow = ms; // CSS keeps a hairline for what would be thinner than one
-    segment.title = `${label}: ${inMs(ms)}`;
+    segment.title = `${label} (${name}): ${inMs(ms)}`;
     return segment;
   });
   bar.replaceChildren(...segments);
@@ -70,8 +70,9 @@ function drawBar(bar, stages) {
 }
 
 function drawLegend(legend, stages) {
-  const rows = stages.map(({ group, label, ms }) => {
+  const rows = stages.map(({ name, group, label, ms }) => {
     const row = element("li", "stage");
+    row.title = name; // as logs, metrics and the dashboard call it
     row.append(element("span", `swatch ${group}`), element("span", "label", label));
     row.append(element("span", "ms", inMs(ms)));
     return row;
@@ -146,6 +147,6 @@ export function drawChunks(at, chunks) {
 }
 
 function lateSentence(late) {
-  if (late === 0) return "Every chunk was done before the next.";
-  return `${late === 1 ? "1 chunk" : `${late} chunks`} not done when the next one was there.`;
+  if (late === 0) return "Each piece was done before the next one came.";
+  return `${late === 1 ? "1 piece" : `${late} pieces`} not done when the next one was there.`;
 }

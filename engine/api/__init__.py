@@ -10,7 +10,7 @@ those of an engine on another one are translated by the gateway.
 An answer has a `generation`, a number that only grows within a session. An event whose generation
 is not the session's current one is stale, and the receiver drops it.
 
-Beside the messages is `deferred_import`, which gateway and engine use as well.
+Beside the messages are `deferred_import` and `host`, which others use as well.
 
 May import: nothing of ours.
 Never: imports anything of the engine or the gateway.
@@ -47,6 +47,7 @@ from headstart.engine.api.commands import (
     picture_bytes,
 )
 from headstart.engine.api.events import (
+    LIBRARIES,
     STEP_SECONDS_LE,
     STEP_SESSIONS_LE,
     STEP_TOKENS_LE,
@@ -105,6 +106,7 @@ from headstart.engine.api.values import (
 )
 
 __all__ = [
+    "LIBRARIES",
     "MAX_FRAME_TOKENS",
     "MIN_FRAME_TOKENS",
     "SAMPLE_RATE_HZ",

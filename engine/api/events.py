@@ -45,6 +45,10 @@ class ModelInfo(msgspec.Struct, frozen=True):
     ears_device: str = ""
 
 
+LIBRARIES = "libraries"
+"""What an engine loads first. Whatever else it loads, it has taken its settings before."""
+
+
 class Loading(Message, frozen=True, tag="loading"):
     """Start-up progress; `total` 0: unknown. `engine`: as in `Ready`."""
 

@@ -121,7 +121,8 @@ def lacking(index: int, found: Found, *, decodes: bool = True) -> tuple[str, str
     if not found.built_for_gpu:
         return (
             f"torch {found.torch} is built without CUDA",
-            "install torch's CUDA build, which PyPI has for Linux: pip install torch",
+            "install torch's CUDA build, which PyPI has for Linux: `make setup TORCH=cuda`, or "
+            "`pip uninstall torch` and then `pip install torch` (pip keeps a build that is there)",
         )
     if not found.gpus:
         return (

@@ -4,7 +4,7 @@ One file for each family. Around them: `families` (which family a directory hold
 a served model comes from), `footprint` and `working_memory` (its size in memory), `info`
 (`headstart models info`).
 
-May import: `asr`, `chat`, `checkpoints`, `config`, `decoder`, `device`, `errors`, `kernels`,
+May import: `api`, `asr`, `chat`, `checkpoints`, `config`, `decoder`, `device`, `errors`, `kernels`,
 `kvcache`, `models.checkpoint`, `models.decoder`, `models.perception`.
 Never: depends on `transformers`, which only tests use, for comparison.
 """

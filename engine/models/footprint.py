@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from headstart.engine.api.host import available_bytes
 from headstart.engine.device.decoder import OnDevice
 from headstart.engine.models.checkpoint.errors import NotEnoughMemory
 from headstart.engine.models.checkpoint.parts import VISION
 from headstart.engine.models.decoder.choice import in_int8, in_torch
 from headstart.engine.models.families import Loading
-from headstart.engine.models.host_memory import available_bytes
 from headstart.engine.models.source import ModelSource
 from headstart.engine.models.working_memory import encoding_bytes
 

@@ -25,7 +25,7 @@ from rich.table import Column, Table
 
 from headstart.engine.errors import EngineError
 from headstart.engine.weights.errors import UnknownName, WeightsError
-from headstart.engine.weights.fetch import Fetcher, ensure
+from headstart.engine.weights.fetch import Fetcher, ensure, lies_in_folder
 from headstart.engine.weights.manifest import (
     ADAPTERS,
     HubSource,
@@ -205,6 +205,7 @@ def _facts(weight: Weight, store: Store) -> dict[str, Any]:
         "licence": weight.licence,
         "licence_from": weight.licence_from,
         "fetched": store.is_verified(weight),
+        "in_folder": lies_in_folder(weight),
         "path": str(store.path(weight)),
         "files": msgspec.to_builtins(weight.file),
         "sources": [line for source in weight.source for line in _source_lines(source)],

@@ -326,6 +326,21 @@ def _locked(path: Path, weight: Weight, progress: Progress) -> Iterator[None]:
         yield
 
 
+def lies_in_folder(weight: Weight) -> bool:
+    """Whether the folder that `LOCAL_FOLDER` names has this weight's files, by name and size; their
+    contents are checked when they are first used."""
+    chosen = os.environ.get(LOCAL_FOLDER)
+    if not chosen or not any(isinstance(source, LocalSource) for source in weight.source):
+        return False
+    try:
+        found = [
+            (_find_local(Path(chosen).expanduser(), weight, file), file) for file in weight.file
+        ]
+        return all(path.stat().st_size == file.size_bytes for path, file in found)
+    except (OSError, SourceFailed):
+        return False
+
+
 def _link_local(weight: Weight, partial: Path) -> None:
     """Link to the user's own files after checking them. They are never changed or removed."""
     chosen = os.environ.get(LOCAL_FOLDER)

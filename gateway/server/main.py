@@ -65,6 +65,8 @@ NOT_OURS = ("openai", "openai.types", "openai.types.responses")
 """Packages around the protocol's types that nobody here asks for: clients, other interfaces."""
 VOICE_WAIT_S = 2.0
 """The picture decoders start this long behind the gateway, or earlier."""
+SETTINGS_WAIT_S = 10.0
+"""At most, for an engine to take its settings or refuse them, before the rest is started."""
 PROGRESS_STEP = 0.1
 """Share of a loading step after which the next log line is due."""
 
@@ -177,6 +179,8 @@ class Announcer(LinkObserver):
         self._listening = False
         self._ready: api.Ready | None = None
         self._told_by = ""
+        self.settings_taken = asyncio.Event()
+        """An engine has taken its settings."""
         self.tell_lost: Callable[[str], None] = lambda _: None
         """Called when an engine is lost, with why."""
         self.encoder: ChildProcess | None = None
@@ -195,6 +199,8 @@ class Announcer(LinkObserver):
             self._say_ready(self._ready.model)
 
     def engine_loading(self, loading: api.Loading) -> None:
+        if loading.what != api.LIBRARIES:
+            self._whole.settings_taken.set()
         share = loading.done / loading.total if loading.total else 0.0
         what, said = self._last
         if loading.what == what and share - said < PROGRESS_STEP:
@@ -206,6 +212,7 @@ class Announcer(LinkObserver):
     def engine_ready(self, ready: api.Ready) -> None:
         if self._supervisor is not None:
             self._supervisor.healthy()
+        self._whole.settings_taken.set()
         self._whole.one_ready(self._name, ready)
 
     def one_ready(self, name: str, ready: api.Ready) -> None:
@@ -301,7 +308,9 @@ async def _serve(
         supervising = await parts.start_engines() if private else None
         # The rest of the gateway takes a second to import: in parallel with the engine's start.
         await asyncio.to_thread(import_rest)
-        if private:  # the engine takes longest: until here it shares two cores with this process
+        if supervising is not None:
+            await parts.settings_taken(supervising)
+            # The engine takes longest: until here it shares two cores with this process.
             parts.voice.start()
         gateway, server = await parts.load_gateway(settings, available)
         loop.remove_signal_handler(signal.SIGTERM)
@@ -371,6 +380,19 @@ class _Parts:
         supervising = tasks.awaited(supervise(self.engines, self.announcer.encoder), "supervisor")
         await self.engines.tried()
         return supervising
+
+    async def settings_taken(self, supervising: asyncio.Task[None]) -> None:
+        """Return once an engine has taken its settings, or takes long to. Raises what its end
+        raised: whoever mistyped a model's name is told so before a voice and a page are there."""
+        taken = tasks.awaited(self.announcer.settings_taken.wait(), "settings")
+        await asyncio.wait(
+            [supervising, taken],
+            timeout=SETTINGS_WAIT_S,
+            return_when=asyncio.FIRST_COMPLETED,
+        )
+        taken.cancel()
+        if supervising.done():
+            supervising.result()
 
     async def load_gateway(
         self, settings: Settings, available: descriptors.Descriptors

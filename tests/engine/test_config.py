@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
+from headstart.engine.api.host import usable_cores
 from headstart.engine.config import CHOICES, EngineConfig
 from headstart.engine.errors import BadSettings
 from headstart.engine.process.assemble import require_no_pooling
@@ -81,4 +81,4 @@ def test_a_packaged_model_has_no_pictures_to_store_narrower() -> None:
 
 def test_the_defaults_are_in_range_and_use_the_cores_we_have() -> None:
     """A config without arguments is valid."""
-    assert EngineConfig().threads == len(os.sched_getaffinity(0))
+    assert EngineConfig().threads == usable_cores()

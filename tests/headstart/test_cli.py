@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from headstart.cli import PLUGIN_GROUP, build
 from headstart.gateway.errors import ConfigError
 from headstart.gateway.settings import Settings
+from headstart.talk.run import TalkCommand
 
 runner = CliRunner()
 
@@ -98,3 +99,40 @@ def test_several_llm_servers_are_one_setting(monkeypatch: pytest.MonkeyPatch) ->
     done = runner.invoke(app, ["serve", "--llm", "http://a:1", "--llm", "http://a:1"])
     assert isinstance(done.exception, ConfigError)
     assert "names a server twice" in str(done.exception)
+
+
+def test_the_demo_may_stand_before_a_persons_own_llm_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `serve` takes for that, the demo hands on, some of it more than once."""
+    ran: list[TalkCommand] = []
+
+    def run(command: TalkCommand) -> int:
+        ran.append(command)
+        return 0
+
+    monkeypatch.setattr("headstart.talk.run.run", run)
+    config = tmp_path / "settings.toml"
+    given = {
+        "--llm": ["http://127.0.0.1:1", "http://127.0.0.1:2"],
+        "--llm-model": ["qwen"],
+        "--llm-key-env": ["LLM_KEY"],
+        "--tokenizer": ["folder"],
+        "--senses": ["words"],
+        "--config": [str(config)],
+        "--set": ["silence_ms=700", "voice=none"],
+    }
+    words = [word for flag, values in given.items() for value in values for word in (flag, value)]
+    assert CliRunner().invoke(build([]), ["demo", *words]).exit_code == 0
+    assert CliRunner().invoke(build([]), ["demo"]).exit_code == 0
+    asked, plain = ran
+    assert list(asked.server_arguments) == words
+    assert asked.stay
+    assert list(plain.server_arguments) == []
+
+    seen: list[Settings] = []
+    monkeypatch.setattr("headstart.gateway.server.main.serve", lambda s, _: seen.append(s))
+    config.write_text("")
+    assert CliRunner().invoke(build([]), ["serve", *asked.server_arguments]).exit_code == 0
+    assert seen[0].llm_urls == given["--llm"]
+    assert (seen[0].llm_model, seen[0].silence_ms) == ("qwen", 700)

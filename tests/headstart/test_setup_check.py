@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import platform
 import shlex
 import shutil
 import subprocess
@@ -114,9 +115,9 @@ def test_an_environment_of_a_python_without_wheels_has_to_go(
     monkeypatch.setattr(setup_check, "NEWEST", (3, 10))
     monkeypatch.setattr(setup_check, "OLDEST", (3, 10))
     monkeypatch.setattr(sys, "prefix", str(folder))
-    assert f"(first: rm -r {folder}," in setup_check.problems(str(folder))[0]
+    assert f"(first: rm -r {folder}," in setup_check.problems(str(folder), "cpu")[0]
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-    assert "rm -r" not in setup_check.problems(str(folder))[0]
+    assert "rm -r" not in setup_check.problems(str(folder), "cpu")[0]
 
 
 def test_the_kernels_of_plain_torch_need_no_compiler(
@@ -192,20 +193,21 @@ def test_a_compiler_that_cannot_be_started_is_found_out(programs: Path) -> None:
     assert "compiles nothing here" in setup_check.compiler_problem()
 
 
+@pytest.mark.parametrize("build", ["cpu", "cuda"])
 def test_a_full_disk_is_told_before_the_download(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, build: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the environment has already counts."""
-    needed = setup_check.ENVIRONMENT_BYTES + setup_check.WHEELS_BYTES
+    needed = setup_check.ENVIRONMENT_BYTES[build] + setup_check.WHEELS_BYTES[build]
     no_other_wheels(monkeypatch)
     monkeypatch.delenv("TMPDIR", raising=False)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(needed, 1000, needed - 1000))
-    assert setup_check.folder_problem(str(tmp_path / ".venv")).startswith(
+    assert setup_check.room_problem(str(tmp_path / ".venv"), build).startswith(
         f"{tmp_path} has {needed / 1e9:.1f} GB free, set-up needs {needed / 1e9:.1f}: free some"
     )
     (tmp_path / ".venv").mkdir()
     (tmp_path / ".venv" / "file").write_bytes(bytes(1000))
-    assert setup_check.folder_problem(str(tmp_path / ".venv")) == ""
+    assert setup_check.room_problem(str(tmp_path / ".venv"), build) == ""
 
 
 @pytest.mark.parametrize("name", setup_check.OTHER_WHEELS)
@@ -215,7 +217,7 @@ def test_room_is_not_judged_where_pip_may_find_other_wheels(
     """PyTorch for the CPU takes much less."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(10, 9, 1))
     monkeypatch.setenv(name, "https://wheels.example/cpu")
-    assert setup_check.folder_problem(str(tmp_path / ".venv")) == ""
+    assert setup_check.room_problem(str(tmp_path / ".venv"), "cuda") == ""
 
 
 def test_a_file_system_that_does_not_tell_its_room_is_let_through(
@@ -224,13 +226,13 @@ def test_a_file_system_that_does_not_tell_its_room_is_let_through(
     """Some on a network answer with zeros, or not at all."""
     no_other_wheels(monkeypatch)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(0, 0, 0))
-    assert setup_check.folder_problem(str(tmp_path / ".venv")) == ""
+    assert setup_check.room_problem(str(tmp_path / ".venv"), "cuda") == ""
 
     def fail(_: str) -> Usage:
         raise OSError("function not implemented")
 
     monkeypatch.setattr(shutil, "disk_usage", fail)
-    assert setup_check.folder_problem(str(tmp_path / ".venv")) == ""
+    assert setup_check.room_problem(str(tmp_path / ".venv"), "cuda") == ""
 
 
 def test_room_is_that_of_the_environments_own_disk(
@@ -244,7 +246,7 @@ def test_room_is_that_of_the_environments_own_disk(
     monkeypatch.setattr(
         shutil, "disk_usage", lambda where: large if str(where) == str(folder) else full
     )
-    assert setup_check.folder_problem(str(folder)) == ""
+    assert setup_check.room_problem(str(folder), "cuda") == ""
 
 
 def test_a_path_with_a_colon_is_refused(tmp_path: Path) -> None:
@@ -252,17 +254,59 @@ def test_a_path_with_a_colon_is_refused(tmp_path: Path) -> None:
     assert "colon" in setup_check.folder_problem(str(tmp_path / "a:b" / ".venv"))
 
 
+# --- PyTorch's build -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", setup_check.DRIVER)
+def test_a_driver_of_nvidias_is_found_by_what_it_makes(
+    tmp_path: Path, programs: Path, place: str
+) -> None:
+    """Its devices and files, or its program; a card without a driver is of no use to PyTorch."""
+    assert not setup_check.has_nvidia_gpu(str(tmp_path))
+    (tmp_path / place).parent.mkdir(parents=True)
+    (tmp_path / place).touch()
+    assert setup_check.has_nvidia_gpu(str(tmp_path))
+    script(programs / "nvidia-smi")
+    assert setup_check.has_nvidia_gpu(str(tmp_path / "elsewhere"))
+
+
+@pytest.mark.parametrize(
+    ("system", "machine", "gpu", "build"),
+    [
+        ("linux", "x86_64", False, "cpu"),
+        ("linux", "x86_64", True, "cuda"),
+        ("linux", "aarch64", False, "cuda"),
+        ("darwin", "x86_64", False, "cuda"),
+    ],
+)
+def test_the_build_for_cpus_is_for_machines_where_cuda_is_of_no_use(
+    system: str, machine: str, gpu: bool, build: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And where PyPI's would have it. Whoever asks for one gets it."""
+    monkeypatch.setattr(sys, "platform", system)
+    monkeypatch.setattr(platform, "machine", lambda: machine)
+    monkeypatch.setattr(setup_check, "has_nvidia_gpu", lambda: gpu)
+    assert setup_check.build_for("auto") == build
+    assert [setup_check.build_for(choice) for choice in ("cpu", "cuda")] == ["cpu", "cuda"]
+
+
+def test_another_word_for_the_build_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """`make setup TORCH=gpu`."""
+    assert setup_check.main(".venv", "gpu") == 1
+    assert capsys.readouterr().err == "TORCH: expected auto, cpu or cuda, got gpu\n"
+
+
 # --- the Makefile --------------------------------------------------------------------------------
 
 
-def make_setup(folder: Path, python: str) -> subprocess.CompletedProcess[str]:
+def make_setup(folder: Path, python: str, *more: str) -> subprocess.CompletedProcess[str]:
     """`make setup` in a folder with the files that it reads and none of ours beside the check."""
     (folder / "headstart").mkdir()
     for name in ("Makefile", "pyproject.toml", "constraints.txt", "headstart/setup_check.py"):
         shutil.copy(ROOT / name, folder / name)
     environment = {"PATH": os.environ["PATH"], "LC_ALL": "C"}
     return subprocess.run(
-        ["make", "setup", f"PYTHON={python}"],
+        ["make", "setup", f"PYTHON={python}", *more],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -303,7 +347,7 @@ def test_python_may_be_a_path_with_spaces_or_have_flags(
     script(python, 'echo "run: $*" >&2', 'case "$*" in *venv*--clear*) exit 1;; esac')
     done = make_setup(place, f"{python}{flags}")
     runs = [line for line in done.stderr.splitlines() if line.startswith("run: ")]
-    wanted = ("-I headstart/setup_check.py .venv", "-m venv --clear .venv")
+    wanted = ("-I headstart/setup_check.py .venv auto", "-m venv --clear .venv")
     assert runs == [f"run:{flags} {arguments}" for arguments in wanted]
 
 

@@ -26,7 +26,7 @@ export class Strip {
     this.announce(all);
   }
 
-  create({ id, title, screen }) {
+  create({ id, title, about, screen }) {
     const parts = {
       value: el("strong"),
       word: el("span", { class: "word" }),
@@ -41,7 +41,7 @@ export class Strip {
     parts.item = el(
       "li",
       { class: "tile", id: `tile-${id}` },
-      el("a", { href: `#screen=${screen}` }, head, parts.value, parts.note),
+      el("a", { href: `#screen=${screen}`, title: about }, head, parts.value, parts.note),
     );
     this.list.append(parts.item);
     this.nodes.set(id, parts);

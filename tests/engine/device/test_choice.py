@@ -35,7 +35,7 @@ def test_a_gpu_that_is_asked_for_is_taken() -> None:
 @pytest.mark.parametrize(
     ("device", "found", "missing", "remedy"),
     [
-        ("cuda", replace(WHOLE, built_for_gpu=False), "built without CUDA", "pip install torch"),
+        ("cuda", replace(WHOLE, built_for_gpu=False), "built without CUDA", "TORCH=cuda"),
         ("cuda", replace(WHOLE, gpus=[]), "torch finds no GPU", "nvidia-smi"),
         ("cuda:4", WHOLE, "the last GPU is cuda:1", "cuda:0 to cuda:1"),
         ("cuda:1", WHOLE, "RTX 2080 has compute capability 7.5", "8.0 or later"),

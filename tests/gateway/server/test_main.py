@@ -1,11 +1,13 @@
 import asyncio
 import contextlib
+import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import httpx
@@ -15,6 +17,7 @@ from websockets.sync.client import connect
 
 from headstart.engine import api
 from headstart.gateway.config import load
+from headstart.gateway.engines.engines import Engines
 from headstart.gateway.engines.local import engine_argv, engine_environment
 from headstart.gateway.errors import ConfigError, PortInUse
 from headstart.gateway.server import main
@@ -41,6 +44,75 @@ def test_a_server_that_is_told_to_end_in_mid_start_ends_with_0(number: signal.Si
             assert psutil.wait_procs(children, timeout=WAIT_S)[1] == []
         finally:
             process.kill()
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            ["--model", "smal"],
+            "there is no model or weight named 'smal'; known: medium, small, tiny",
+        ),
+        (["--ears", "whisper"], "--ears whisper: there is no such folder"),
+        (["--model", "a/folder"], "got no such directory"),
+    ],
+)
+def test_a_name_that_nothing_has_is_refused_before_anything_else_is_started(
+    settings: list[str], sentence: str
+) -> None:
+    """The engine knows the names. Neither the voice nor a page is there when it refuses one."""
+    argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--announce", *settings]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "started the engine" in done.stderr
+    assert "listening on" not in done.stderr
+    assert "started the voice" not in done.stderr
+    refusal = done.stderr.partition("headstart: the engine cannot start with these settings")[2]
+    assert sentence in refusal
+
+
+@pytest.mark.weights
+def test_an_llm_server_that_is_none_is_refused_before_anything_else_is_started() -> None:
+    """Another program answers at that address."""
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_error(404)
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{other.server_port}"
+        argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--model", "tiny"]
+        done = subprocess.run(
+            [*argv, "--llm", url], capture_output=True, text=True, timeout=WAIT_S, check=False
+        )
+        other.shutdown()
+    assert done.returncode == 2
+    assert f"the LLM server at {url} lists no model" in done.stderr
+    assert "listening on" not in done.stderr
+    assert "started the voice" not in done.stderr
+
+
+async def test_an_engine_that_takes_long_to_read_its_settings_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The libraries alone are no sign that it has; the next thing it loads is."""
+
+    async def nobody() -> list[str]:
+        raise VoiceOff("none")
+
+    monkeypatch.setattr(main, "SETTINGS_WAIT_S", 0.01)
+    announcer = Announcer("http://h", None)
+    parts = main._Parts(announcer, Engines(), VoiceLink(nobody), None, None)
+    supervising = asyncio.create_task(asyncio.sleep(WAIT_S))
+    one = announcer.of("engine-1", None)
+    one.engine_loading(api.Loading(api.LIBRARIES, 0, 0))
+    assert not announcer.settings_taken.is_set()
+    await parts.settings_taken(supervising)
+    one.engine_loading(api.Loading("header", 0, 0))
+    assert announcer.settings_taken.is_set()
+    supervising.cancel()
 
 
 def test_engine_killed_in_mid_answer() -> None:
@@ -89,14 +161,14 @@ def test_port_in_use_ends_with_1_and_a_way_out() -> None:
 
 
 def test_engine_that_refuses_ends_the_server() -> None:
-    """Exit code 2 and the engine's own words."""
-    with server("--set", "engine_args=--refuse") as running:
-        assert running.process.wait(WAIT_S) == 2
-        assert running.process.stderr is not None
-        said = running.process.stderr.read()
-    assert "the engine cannot start with these settings" in said
-    assert "--refuse was given" in said
-    assert "Traceback" not in said
+    """Exit code 2 and the engine's own words; the server has not said that it is there."""
+    argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--announce"]
+    argv += ["--engine", "fake", "--set", "engine_args=--refuse"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the engine cannot start with these settings" in done.stderr
+    assert "--refuse was given" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_procfile_starts_two_processes_that_find_each_other(tmp_path: Path) -> None:

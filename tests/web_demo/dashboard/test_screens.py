@@ -464,7 +464,7 @@ def test_tiles_say_what_is_wrong(feed: FakeFeed, open_dashboard: DashboardOpener
     tile = opened.page.locator("#tile-within")
     opened.page.wait_for_selector("#tile-within[data-level=bad]")
     assert tile.locator(".word").inner_text() == "act"
-    opened.page.locator("#announcer", has_text="Within budget").wait_for(state="attached")
+    opened.page.locator("#announcer", has_text="In time").wait_for(state="attached")
     tile.locator("a").click()
     opened.page.wait_for_selector("#percentiles")
 

@@ -142,7 +142,21 @@ function errors({ snapshot }) {
   };
 }
 
-/** @returns {{id, title, screen, value, note, level, word}[]} in the order of the strip */
+const RANKS = "p50: half of the turns were quicker; p95: 95 of 100 were";
+const ABOUT = {
+  sessions: "People connected, and how many there may be",
+  "first-token": `First token: from a person’s last sound to the answer’s first word. ${RANKS}`,
+  "first-sound": `From a person’s last sound to the first sound of a spoken answer. ${RANKS}`,
+  within: "Turns whose first word came within the latency budget",
+  headroom:
+    "Headroom: the part of the time between two pieces of sound that was not needed for the " +
+    "first. p5: 5 of 100 had less. An overrun took longer than that time",
+  kv: "KV cache: the memory in which the model keeps conversations, and how much of it is used",
+  rtp: "RTP loss: packets of sound that calls (WebRTC) sent and that did not come",
+  errors: "Errors that sessions were told of",
+};
+
+/** @returns {{id, title, about, screen, value, note, level, word}[]} in the order of the strip */
 export function tiles(store) {
   const turns = store.turnsSince(store.nowMs - WINDOW_MS);
   const counted = turns.filter((turn) => turn.counts);
@@ -153,18 +167,19 @@ export function tiles(store) {
   }
   const all = [
     ["sessions", "Sessions", "sessions", sessions(store)],
-    ["first-token", "First token", "percentiles", firstToken(sketches.total, budgetMs)],
+    ["first-token", "First word", "percentiles", firstToken(sketches.total, budgetMs)],
     ["first-sound", "First sound", "percentiles", firstSound(sketches.first_sound, budgetMs)],
-    ["within", "Within budget", "percentiles", within(store, counted, budgetMs)],
-    ["headroom", "Headroom", "keeping-up", headroom(store, turns)],
-    ["kv", "KV cache", "kv", kv(store)],
-    ["rtp", "RTP loss", "rtc", rtp(store)],
+    ["within", "In time", "percentiles", within(store, counted, budgetMs)],
+    ["headroom", "Time to spare", "keeping-up", headroom(store, turns)],
+    ["kv", "Memory of talks", "kv", kv(store)],
+    ["rtp", "Lost packets", "rtc", rtp(store)],
     ["errors", "Errors a minute", "errors", errors(store)],
   ];
   return all.map(([id, title, screen, tile]) => ({
     id,
     title,
     screen,
+    about: ABOUT[id],
     ...tile,
     word: WORDS[tile.level],
   }));
