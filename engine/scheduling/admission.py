@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from headstart.engine.api import Level
@@ -36,6 +37,7 @@ SLACK_SHARE = 0.05
 # Upper bound when no session is about to become idle: one may be closed.
 RETRY_AFTER_MOST_S = 30.0
 RETRY_AFTER_LEAST_S = 1.0
+NONE_GRANTED: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +171,11 @@ class AdmissionController:
         if pool.cost(wide + self._reserved(users, now_ns), narrow) <= pool.free_blocks:
             return refused
         wide = narrow = 0  # granted
+        granted = Counter[str]()  # by user: of the blocks that were promised to it
         for demand, user, stream in sorted(needs, key=lambda need: pool.cost(*need[0])):
             others = [t for t in users if t is not user]
             keeps = stream.pending > 1
-            reserved = self._reserved(others, now_ns) if keeps else 0
+            reserved = self._reserved(others, now_ns, granted) if keeps else 0
             more = wide + demand[0] + reserved, narrow + demand[1]
             total = pool.cost(*more)
             if total > pool.cost(wide + reserved, narrow) and total > pool.free_blocks:
@@ -180,7 +183,7 @@ class AdmissionController:
                     self.offload_until_free(total, users, now_ns)
                 if pool.cost(*more) > pool.free_blocks:
                     busy = [t for t in others if not t.at_rest]
-                    reserved = self._reserved(busy, now_ns) if keeps else 0
+                    reserved = self._reserved(busy, now_ns, granted) if keeps else 0
                     more = wide + demand[0] + reserved, narrow + demand[1]
                     self._clear(others, pool.cost(*more))
                 if pool.cost(*more) > pool.free_blocks:
@@ -188,6 +191,7 @@ class AdmissionController:
                     refused[stream] = CacheFull(pool.cost(*demand), left)
                     continue
             wide, narrow = wide + demand[0], narrow + demand[1]
+            granted[user.name] += pool.cost(*demand)
         return refused
 
     def offload_idle(self, users: Iterable[CacheUser], now_ns: int) -> bool:
@@ -242,10 +246,17 @@ class AdmissionController:
         free = self._pool.free_blocks - self._reserved(users, now_ns)
         return free + self._reclaimable(users, now_ns)
 
-    def _reserved(self, users: Iterable[CacheUser], now_ns: int) -> int:
-        """Blocks promised to sessions that are not idle and not held by them yet."""
+    def _reserved(
+        self, users: Iterable[CacheUser], now_ns: int, granted: Mapping[str, int] = NONE_GRANTED
+    ) -> int:
+        """Blocks promised to sessions that are not idle, neither held by them nor `granted` yet."""
         return sum(
-            max(self._promised[t.name] - self._pool.size_of(t.stream.kv_blocks), 0)
+            max(
+                self._promised[t.name]
+                - self._pool.size_of(t.stream.kv_blocks)
+                - granted.get(t.name, 0),
+                0,
+            )
             for t in users
             if not self._is_idle(t, now_ns)
         )

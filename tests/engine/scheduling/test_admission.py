@@ -122,7 +122,8 @@ def test_a_newcomer_is_refused_with_numbers_and_a_time() -> None:
 
 
 def test_an_admitted_session_keeps_its_promised_blocks() -> None:
-    """Of many sessions opened at once, as many are admitted as can all have their first turn."""
+    """Of many sessions opened at once, as many are admitted as can all have their first turn, and
+    nothing of these fails on the way."""
     bench = bench_of(blocks=30)
     for n in range(10):
         bench.tell(api.Open(f"s{n}", "Hi"))
@@ -133,6 +134,8 @@ def test_an_admitted_session_keeps_its_promised_blocks() -> None:
     bench.run()
     reasons = {e.reason for e in bench.events if isinstance(e, api.Finished)}
     assert reasons == {api.FinishReason.STOP}
+    failed = [event.code for event in bench.events if isinstance(event, api.Failed)]
+    assert set(failed) == {"no_room"}  # those that were not let in
 
 
 def test_pressure_levels_are_reported_in_order_and_revoked() -> None:
