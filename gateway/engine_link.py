@@ -36,8 +36,8 @@ import zmq
 from headstart.engine import api
 from headstart.engine.api.keys import machine_id
 from headstart.gateway.engine_address import Address
-from headstart.gateway.private_folder import private_folder
 from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.private_folder import private_folder
 from headstart.gateway.runtime.socket_reader import NOBLOCK, SocketReader
 
 log = logging.getLogger("headstart.engine_link")

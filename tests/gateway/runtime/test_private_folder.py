@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from headstart.gateway import private_folder as module
-from headstart.gateway.private_folder import LOCK, UNLOCKED_AGE_S, private_folder
+from headstart.gateway.runtime import private_folder as module
+from headstart.gateway.runtime.private_folder import LOCK, UNLOCKED_AGE_S, private_folder
 
 OWNER = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from headstart.gateway.private_folder import private_folder
+from headstart.gateway.runtime.private_folder import private_folder
 with private_folder() as folder:
     (folder / "engine.sock").touch()
     print(folder, flush=True)
