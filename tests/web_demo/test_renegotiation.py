@@ -53,6 +53,6 @@ def test_another_offer_is_refused_and_the_call_goes_on(
             )
             assert reply["status"] == 409, reply
             assert "renegotiation_unsupported" in reply["text"]
-            page.evaluate("types.splice(0), channel.send('{\"type\": \"none.such\"}')")
+            page.evaluate('types.splice(0), channel.send(\'{"type": "none.such"}\')')
             page.wait_for_function("() => types.includes('error')")
         assert page.evaluate("peer.connectionState") == "connected"
