@@ -37,6 +37,7 @@ from headstart.engine import api
 from headstart.engine.api.keys import machine_id
 from headstart.gateway.engine_address import Address
 from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.private_folder import private_folder
 from headstart.gateway.runtime.socket_reader import NOBLOCK, SocketReader
 
 log = logging.getLogger("headstart.engine_link")
@@ -239,12 +240,13 @@ class LinkCounters:
 @contextlib.contextmanager
 def private_endpoint() -> Iterator[str]:
     """An address that other users cannot connect to, while the context lasts: ipc in a new folder
-    of mode 0700, or loopback tcp if ipc sockets or a short enough path are not available."""
+    of mode 0700 (`private_folder`), or loopback tcp if ipc sockets or a short enough path are not
+    available."""
     if not zmq.has("ipc"):
         yield "tcp://127.0.0.1:*"
         return
-    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
-        path = Path(folder) / "engine.sock"
+    with private_folder() as folder:
+        path = folder / "engine.sock"
         short = len(os.fsencode(path)) <= IPC_PATH_BYTES_MAX
         yield f"ipc://{path}" if short else "tcp://127.0.0.1:*"
 

@@ -4,6 +4,9 @@ import { useSpeaker } from "./media.js";
 import { RESUME_HEADER, withKey } from "./protocol.js";
 
 const ICE_WAIT_MS = 4_000; // to connect; after that the WebSocket is the better way
+// Without an answer for about 5 s the browser says "disconnected", and "failed" only 10 s later. The
+// server gives a call up within 5 s: behind that only a new call helps.
+const DISCONNECTED_MS = 1_000;
 const LABEL = "oai-events";
 const OPEN = WebSocket.OPEN;
 
@@ -44,6 +47,7 @@ export class Call {
     this.onmessage = null; // as a WebSocket's
     this.onclose = null;
     this.early = []; // messages from before `onmessage` was set
+    this.giveUp = null; // the timer that ends a call which gets no answer any more
     this.peer = new RTCPeerConnection();
     this.channel = this.peer.createDataChannel(LABEL);
     this.sender = this.peer.addTransceiver("audio", { direction: "sendrecv" }).sender;
@@ -100,12 +104,18 @@ export class Call {
     this.onclose = onClose;
     for (const message of this.early.splice(0)) onMessage(message);
     this.channel.onclose = () => this.ended();
-    this.peer.onconnectionstatechange = () => {
-      if (["failed", "closed"].includes(this.peer.connectionState)) this.ended();
-    };
+    this.peer.onconnectionstatechange = () => this.changed(this.peer.connectionState);
+    this.changed(this.peer.connectionState);
+  }
+
+  changed(state) {
+    clearTimeout(this.giveUp);
+    if (["failed", "closed"].includes(state)) this.ended();
+    if (state === "disconnected") this.giveUp = setTimeout(() => this.ended(), DISCONNECTED_MS);
   }
 
   ended() {
+    clearTimeout(this.giveUp);
     this.peer.close();
     const tell = this.onclose;
     this.onclose = null;

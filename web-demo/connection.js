@@ -10,9 +10,12 @@ const STATUS_TIMEOUT_MS = 5_000;
 const ENGINE_USUAL_MS = 90_000; // an engine that has not connected by then may not be running
 const BACKOFF_MS = [1_000, 2_000, 4_000, 8_000, 15_000]; // the last one again and again
 const COME_BACK_MS = 300; // the first try, when the server keeps the conversation
+const KEPT_BACKOFF_MS = 4_000; // at most, meanwhile: it keeps it for a minute
 const MAX_BUFFERED_BYTES = 256 * 1024; // about 4 s of sound; beyond it sound is dropped and counted
 const GONE = "The server does not answer: is it running?";
 const TOKEN_UNKNOWN = "resume_token_unknown"; // the conversation is not kept any more
+const FORGOTTEN = "The server no longer has this conversation: it was started anew, or kept it for long enough.";
+const IN_USE = "The server still waits for the connection that was lost.";
 const UNAUTHORISED = 401;
 const NOT_FOR_SECRETS = 403; // an ephemeral secret opens sessions, and may read nothing else
 const KEY_NEEDED = "This server needs an API key.";
@@ -59,7 +62,9 @@ export class Connection {
     this.token = null; // by which the server finds this conversation again
     this.lastEventId = null; // of what has come of it
     this.failures = 0;
+    this.refusal = null; // why the conversation does not go on, as a sentence; the close follows
     this.retryTimer = null;
+    this.waits = false; // for the next try
     this.droppedPackets = 0;
     this.aloud = true; // whether spoken answers are asked for
     this.byHand = false; // whether the person ends the turns
@@ -67,9 +72,15 @@ export class Connection {
     this.key = sessionStorage.getItem(KEY_STORE) ?? "";
   }
 
+  /** The browser has a network again. */
+  online() {
+    if (this.waits) this.connect();
+  }
+
   /** Starts, or cuts short the wait for the next try. */
   async connect() {
     clearTimeout(this.retryTimer);
+    this.waits = false;
     this.listener.onLink("connecting", "");
     try {
       const { model, webrtc } = await this.engineReady();
@@ -168,18 +179,27 @@ export class Connection {
 
   /** @returns {boolean} whether that error's code is about coming back; the close follows */
   refused(code) {
-    if (code === TOKEN_UNKNOWN) this.token = null;
-    return code?.startsWith("resume_") ?? false;
+    if (!code?.startsWith("resume_")) return false;
+    this.refusal = code === TOKEN_UNKNOWN ? FORGOTTEN : IN_USE;
+    if (code === TOKEN_UNKNOWN) {
+      this.token = null;
+      this.failures = 0; // the server is there: a new conversation need not wait
+    }
+    return true;
   }
 
-  lost(message) {
+  lost(whyLost) {
+    const message = this.refusal ?? whyLost;
+    this.refusal = null;
     this.socket = null;
     this.call = null;
     const kept = this.token !== null;
     const backoffMs = BACKOFF_MS[Math.min(this.failures, BACKOFF_MS.length - 1)];
-    const retryInMs = kept && this.failures === 0 ? COME_BACK_MS : backoffMs;
+    const soonMs = this.failures === 0 ? COME_BACK_MS : Math.min(backoffMs, KEPT_BACKOFF_MS);
+    const retryInMs = kept ? soonMs : backoffMs;
     this.failures += 1;
     this.retryTimer = setTimeout(() => this.connect(), retryInMs);
+    this.waits = true;
     this.listener.onLost(message, retryInMs, kept);
   }
 

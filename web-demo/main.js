@@ -375,6 +375,7 @@ view.welcome.addEventListener("click", ({ target }) => {
 });
 byId("ask").addEventListener("submit", onSubmit);
 document.addEventListener("visibilitychange", onVisible);
+window.addEventListener("online", () => connection.online());
 holdByPointer();
 wireOptions();
 connection.connect();

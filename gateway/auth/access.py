@@ -32,7 +32,7 @@ OPEN_PATHS = frozenset({"/healthz", "/ready"})
 # data.
 GUARDED = ("/v1/", "/realtime", "/models", "/status", "/metrics")
 # What a secret may be used for: sessions, and ending its own calls.
-SECRETS_PATHS = re.compile(r"(/v1)?/realtime(/calls(/[^/]+/hangup)?)?")
+SECRETS_PATHS = re.compile(r"(/v1)?/realtime(/calls(/[^/]+(/hangup)?)?)?")
 
 
 @dataclass(frozen=True, slots=True)

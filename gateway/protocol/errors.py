@@ -312,6 +312,18 @@ def voice_locked() -> ProtocolError:
     )
 
 
+def no_renegotiation() -> ProtocolError:
+    return ProtocolError(
+        "renegotiation_unsupported",
+        "A call cannot be changed by another offer: no ICE restart, and no track or data channel "
+        "is added later. Call again from a new RTCPeerConnection that offers everything at once. "
+        "With the header headstart-resume (the token is in gateway.session.resumable) the "
+        "conversation goes on. To mute or change a microphone or camera, replace its track: that "
+        "needs no offer.",
+        param="sdp",
+    )
+
+
 def server_error(code: str, message: str) -> ProtocolError:
     """An internal error. Inside a response, prefer a failed `response.done` to this event."""
     return ProtocolError(code, message, type=SERVER_ERROR)

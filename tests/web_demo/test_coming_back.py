@@ -44,6 +44,19 @@ BREAK_CALL = """() => {
 }"""
 
 
+WATCH_CALL = """() => {
+  const { peer } = window.calls.at(-1);
+  window.states = [];
+  peer.addEventListener("connectionstatechange", () => window.states.push(peer.connectionState));
+}"""
+NOTE_NOTICES = """() => {
+  window.notices = [];
+  const text = document.getElementById("notice-text");
+  const note = () => window.notices.push(text.textContent);
+  new MutationObserver(note).observe(text, { childList: true, characterData: true, subtree: true });
+}"""
+
+
 class Wire:
     """A TCP relay in front of a server; `cut` breaks every connection through it at once."""
 
@@ -82,21 +95,32 @@ class Wire:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.fixture(scope="module")
-def wire() -> Iterator[Wire]:
-    """Before a server whose engine says ten words in two seconds, to everything."""
+@contextlib.contextmanager
+def serving(port: int = 0) -> Iterator[tuple[int, int]]:
+    """A server whose engine says ten words in two seconds, to everything: its port and process.
+    It may be killed meanwhile."""
     script = f"--delta-ms 200 --answer '{ANSWER}'"
-    command = [sys.executable, "-m", "headstart", "serve", "--engine", "fake", "--port", "0"]
+    command = [sys.executable, "-m", "headstart", "serve", "--engine", "fake", "--port", str(port)]
     command += ["--set", f"engine_args={script}", "--set", "voice=none", "--announce"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = int(first_url(server.stdout).rsplit(":", 1)[1].strip("/"))
         threading.Thread(target=drain, args=(server.stdout,), daemon=True).start()
+        try:
+            yield port, server.pid
+        finally:
+            if server.poll() is None:
+                server.send_signal(signal.SIGCONT)
+                server.terminate()
+            server.wait(60)
+
+
+@pytest.fixture(scope="module")
+def wire() -> Iterator[Wire]:
+    with serving() as (port, _):
         relay = Wire(port)
         yield relay
         relay.close()
-        os.kill(server.pid, signal.SIGTERM)
-        server.wait(60)
 
 
 def counted(url: str, sample: str) -> float:
@@ -141,6 +165,60 @@ def test_an_answer_survives_the_loss_of_the_connection(
     assert page.locator(".entry.user").count() == 2
     assert counted(wire.url, "headstart_sessions_total") == sessions + 1
     assert counted(wire.url, resumed) == before + 1
+
+
+@pytest.mark.timeout(180)
+def test_a_call_without_an_answer_is_given_up_before_the_browser_does(
+    browser: Browser, open_page: PageOpener
+) -> None:
+    """Nothing comes from the server any more, and nobody says why: once the browser says that the
+    call is disconnected the page says that it is lost, and does not wait until the call has failed.
+    When the server answers again, the conversation goes on where it was."""
+    with serving() as (port, process):
+        demo = open_page(browser, f"http://127.0.0.1:{port}/status")
+        page = demo.page
+        page.add_init_script(KEEP_CALLS)
+        page.goto(f"http://127.0.0.1:{port}/")
+        page.wait_for_selector("body[data-phase=idle]", timeout=LOAD_TIMEOUT_MS)
+        page.evaluate(WATCH_CALL)
+        ask(page, "Remember the word pear.")
+        expect(page.locator(SHOWN).last).to_contain_text("two", timeout=LOAD_TIMEOUT_MS)
+        os.kill(process, signal.SIGSTOP)
+        page.wait_for_selector("body[data-phase=lost]")
+        assert "Coming back to it." in demo.text("#notice-text")
+        assert page.evaluate("window.states") == ["disconnected"]
+        os.kill(process, signal.SIGCONT)
+        expect(page.locator(SHOWN).last).to_have_text(ANSWER, timeout=LOAD_TIMEOUT_MS)
+        page.wait_for_selector("body[data-phase=idle]")
+        assert page.locator(".entry.break").count() == 0
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("transport", ["websocket", "webrtc"])
+def test_a_server_that_was_killed_has_forgotten(
+    browser: Browser, open_page: PageOpener, transport: str
+) -> None:
+    """Killed in mid-answer and started again: the page says in words that the conversation is gone,
+    marks the place, and begins another."""
+    with serving() as (port, process):
+        query = "?transport=websocket" if transport == "websocket" else ""
+        demo = open_page(browser, f"http://127.0.0.1:{port}/{query}")
+        page = demo.page
+        page.wait_for_selector("body[data-phase=idle]", timeout=LOAD_TIMEOUT_MS)
+        ask(page, "Remember the word pear.")
+        expect(page.locator(SHOWN).last).to_contain_text("two", timeout=LOAD_TIMEOUT_MS)
+        page.evaluate(NOTE_NOTICES)
+        os.kill(process, signal.SIGKILL)
+        page.wait_for_selector("body[data-phase=lost]")
+    with serving(port):
+        page.wait_for_selector(".entry.break", timeout=LOAD_TIMEOUT_MS)
+        said = page.evaluate("window.notices")
+        assert any("no longer has this conversation" in notice for notice in said), said
+        assert not any("resume_" in notice for notice in said), said
+        assert page.locator(".entry.assistant").last.get_attribute("data-state") == "interrupted"
+        page.wait_for_selector("body[data-phase=idle]")
+        ask(page, "What did I just say?")
+        expect(page.locator(SHOWN).last).to_have_text(ANSWER, timeout=LOAD_TIMEOUT_MS)
 
 
 def test_a_conversation_that_is_not_kept_begins_anew(mock: MockGateway, workbench: Page) -> None:

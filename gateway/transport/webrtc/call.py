@@ -44,6 +44,7 @@ from headstart.gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
 from headstart.gateway.transport.webrtc.channel import EventChannel
 from headstart.gateway.transport.webrtc.offer import CANDIDATES_MAX, BadOffer
 from headstart.gateway.transport.webrtc.receive_buffer import RTP_SAMPLES_PER_MS, BufferCounters
+from headstart.gateway.transport.webrtc.renegotiation import AnsweredOffer
 from headstart.gateway.transport.webrtc.rtp_clock import NetworkPath
 from headstart.gateway.transport.webrtc.video_track import watch
 
@@ -77,7 +78,7 @@ class Call:
         )
         self.outgoing = AudioSender()
         self.outgoing.on_failed = self._failed
-        self._offer = offer
+        self.offer = offer
         self._metrics = metrics
         self._peer = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
         self._runner: SessionRunner | None = None
@@ -87,6 +88,8 @@ class Call:
         self._recent: deque[BufferCounters] = deque(maxlen=RECENT_COUNTS)
         self._path = NetworkPath()
         self._camera: aiortc_hooks.NewestFrame | None = None
+        self.answered: AnsweredOffer | None = None
+        """What is known of `offer` for as long as others are compared with it."""
         self._end = CallEnd.GONE
         self._alive_ns = 0
         self._peer.on("track", self._on_track)
@@ -131,12 +134,12 @@ class Call:
         await self._close_peer()
 
     async def _answer(self) -> str:
-        has_sound = re.search(r"^m=audio ", self._offer, re.MULTILINE) is not None
+        has_sound = re.search(r"^m=audio ", self.offer, re.MULTILINE) is not None
         if has_sound:
             self._peer.addTrack(self.outgoing)
             (transceiver,) = self._peer.getTransceivers()
             transceiver.setCodecPreferences(codecs.preferences())
-        await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
+        await self._peer.setRemoteDescription(RTCSessionDescription(self.offer, "offer"))
         if has_sound:
             self.outgoing.codec = codecs.spoken(aiortc_hooks.codecs(transceiver))
             self.outgoing.send = media_path.PacketSender(transceiver).send
@@ -222,7 +225,7 @@ class Call:
         """What the microphone's packets may contain."""
         (transceiver,) = (t for t in self._peer.getTransceivers() if t.receiver is receiver)
         agreed = aiortc_hooks.codecs(transceiver)
-        media = SessionDescription.parse(self._offer).media
+        media = SessionDescription.parse(self.offer).media
         sections = (m.rtp for m in media if m.kind == "audio")
         offered = [c for rtp in sections if rtp.muxId in ("", transceiver.mid) for c in rtp.codecs]
         agreed += codecs.key_presses(offered, agreed)
@@ -241,6 +244,8 @@ class Call:
         log.debug("call %s: %s", self.call_id, self._peer.connectionState)
         if self._peer.connectionState == "connected":
             self._is_alive(time.monotonic_ns())
+            if self.answered is not None:
+                self.answered.is_connected = True
         elif self._peer.connectionState in ("failed", "closed"):
             self.hang_up(CallEnd.GONE if self._alive_ns else CallEnd.NEVER_CONNECTED)
 

@@ -5,6 +5,7 @@ POST /v1/realtime/calls               an SDP offer, raw or multipart with a sess
                                       token in the header `headstart-resume`, the call resumes
                                       the session of that token
 POST /v1/realtime/calls/{id}/hangup   end a call
+POST, PUT or PATCH /v1/realtime/calls/{id}  405: a call is not renegotiated
 POST /v1/realtime/client_secrets      a short-lived key for a browser, with session settings
 
 """
@@ -43,6 +44,7 @@ from headstart.gateway.transport.webrtc import aiortc_hooks, steady_time
 from headstart.gateway.transport.webrtc.call import AnswerTooSlow, Call, describe_ice
 from headstart.gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
 from headstart.gateway.transport.webrtc.offer import BadOffer, Offer, checked
+from headstart.gateway.transport.webrtc.renegotiation import AnsweredOffers
 
 log = logging.getLogger("headstart.rtc")
 
@@ -103,6 +105,7 @@ class Calls:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._owners: dict[str, Admitted] = {}
         self._carrying: dict[str, Call] = {}  # by session
+        self._offers = AnsweredOffers()
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -118,6 +121,7 @@ class Calls:
             paths += [
                 Route(f"{prefix}/calls", self.create, methods=["POST"]),
                 Route(f"{prefix}/calls/{{call_id}}/hangup", self.hangup, methods=["POST"]),
+                Route(f"{prefix}/calls/{{call_id}}", self.change, methods=["POST", "PUT", "PATCH"]),
                 Route(f"{prefix}/client_secrets", self.client_secret, methods=["POST"]),
             ]
         return paths
@@ -138,6 +142,8 @@ class Calls:
             return refused
         try:
             call_request = await self._parse(request)
+            if self._offers.changes_a_call(call_request.offer.sdp):
+                return _failed(409, errors.no_renegotiation())
             if token is not None:
                 return await self._resume(call_request, token, owner, request)
             # The last slot may have been taken while the body arrived.
@@ -163,6 +169,9 @@ class Calls:
         call.hang_up()
         await asyncio.wait({self._running[call.call_id]}, timeout=HANGUP_WAIT_S)
         return Response(status_code=200)
+
+    async def change(self, _request: Request) -> Response:
+        return _failed(405, errors.no_renegotiation())
 
     async def client_secret(self, request: Request) -> Response:
         try:
@@ -256,11 +265,13 @@ class Calls:
         return Response(answer, status_code=201, media_type=SDP_TYPE, headers=headers)
 
     async def _run(self, call: Call, entry: SessionEntry) -> None:
+        offer = call.answered = self._offers.answered(call.offer)
         try:
             await call.run(entry.runner, entry.resume_channel)
             if entry.resume_channel.is_over:
                 await entry.over.wait()
         finally:
+            self._offers.ended(offer)
             for of_call in (self._calls, self._running, self._owners):
                 del of_call[call.call_id]
             if self._carrying.get(entry.session_id) is call:
