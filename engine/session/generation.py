@@ -20,6 +20,10 @@ from headstart.engine.kvcache.token_stream import Stream
 SPECULATION_LIMIT_TOKENS = 24
 
 
+TOLD_CHARS = 240
+"""A speculated answer is told up to about here: no first clause is longer."""
+
+
 WORDS_ONLY = "Do not call a function now. Answer the user in one short, plain sentence."
 """Told to a small model that has tools in its prompt and must not call one."""
 
@@ -208,6 +212,8 @@ class Answer:
         now = len(self.text), self.finished is not None
         if self.told_as is None or self.calls or not self.text or now == self._told:
             return None
+        if self._told[0] > TOLD_CHARS:
+            return None  # enough for a first clause
         self._told = now
         return api.Prepared(session, self.told_as, self.text, complete=now[1])
 

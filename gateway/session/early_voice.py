@@ -24,29 +24,35 @@ class EarlyVoice:
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
-        self._told: api.TurnRef | None = None  # the silence in which it was told
-        self._clause = ""
-        self._goes_on: api.TurnRef | None = None  # the silence in which the message is not over
+        self._silence: api.TurnRef | None = None  # the newest
+        self._goes_on = False  # the message, behind it
+        self._clause = ""  # told in it
 
     def end_of_message(self, event: api.EndOfMessage) -> None:
         """The model's estimate for the silence, which comes before any text of an answer."""
-        self._goes_on = event.ref if event.probability < LIKELY_OVER else None
+        self._begin(event.ref)
+        self._goes_on = event.probability < LIKELY_OVER
 
     def prepared(self, event: api.Prepared, *, hurry: bool) -> None:
         """An answer says more: tell the voice of its first clause, once for each silence. With
         `hurry`, a first phrase will do."""
-        if event.ref in (self._goes_on, self._told):
+        self._begin(event.ref)
+        if self._goes_on or self._clause:
             return
-        clause = _first_clause(event, hurry=hurry)
+        self._clause = clause = _first_clause(event, hurry=hurry)
         if clause:
-            self._told, self._clause = event.ref, clause
             context = self._context
             context.send_to_tts(Prepare(context.session_id, clause, context.config.speed))
 
     def take(self, turn: int) -> str:
         """The clause that the voice was told of for the answer to that turn, or ""."""
-        clause, self._clause = self._clause, ""
-        return clause if self._told is not None and turn == self._told.turn else ""
+        clause, silence = self._clause, self._silence
+        self._silence, self._goes_on, self._clause = None, False, ""
+        return clause if silence is not None and turn == silence.turn else ""
+
+    def _begin(self, silence: api.TurnRef) -> None:
+        if silence != self._silence:
+            self._silence, self._goes_on, self._clause = silence, False, ""
 
 
 def _first_clause(prepared: api.Prepared, *, hurry: bool) -> str:

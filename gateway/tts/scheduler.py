@@ -6,8 +6,9 @@ then is the lead. A response with a lead of `LEAD_MAX_S` waits, because audio ma
 wasted when the user interrupts. Bound: `CLAUSES_MAX` in total; more are refused.
 
 The first piece of a response that nobody has asked for yet may be made ahead (`prepare`), whenever
-no listener has less than `EARLY_LEAD_S` left. Bound: one for each session, `EARLY_MAX` in all;
-beyond it the oldest is forgotten.
+no listener has less than `EARLY_LEAD_S` left; a response asked for meanwhile waits for that piece.
+It is kept until another one takes its place or the session leaves. Bound: one for each session,
+`EARLY_MAX` in all; beyond it the oldest is forgotten.
 
 """
 
@@ -81,12 +82,11 @@ class TtsScheduler:
 
     def _take_early(self, speak: Speak) -> Iterator[Samples] | None:
         """What was made ahead of the clause that begins a response; None: nothing that fits."""
-        early = self._early.pop(speak.session, None)
-        if early is None or early.first is None:
-            return None
-        if (early.text, early.speed) != (speak.text, speak.speed):
-            return None
-        return chain(early.first, early.rest)
+        early = self._early.get(speak.session)
+        if early is None or (early.text, early.speed) != (speak.text, speak.speed):
+            return None  # it may be for the next one: this may be out of band
+        del self._early[speak.session]
+        return None if early.first is None else chain(early.first, early.rest)
 
     def stop(self, session: str, generation: int | None) -> None:
         """Drop one response, or all of a session's."""

@@ -11,7 +11,7 @@ def asked(**update: object) -> SessionBench:
     """A session that speaks, right after the short silence behind a question."""
     bench = SessionBench(speaks=True)
     bench.update(**update)
-    bench.hear(clip_pcm("capital.wav"))
+    bench.hear(clip_pcm("capital.wav")[: 48 * 1900])  # without its silence at the end
     while not bench.commands(api.Hush):
         bench.hear(silence_pcm(20))
     return bench
@@ -81,6 +81,19 @@ def test_a_message_that_goes_on_is_no_work_for_the_voice() -> None:
     bench.engine(api.EndOfMessage("sess_test", ref, 0, 0.9))
     prepared(bench, "It is Paris.", complete=True)
     assert told(bench) == ["It is Paris."]
+
+
+def test_a_clause_of_an_earlier_silence_is_forgotten() -> None:
+    """The person went on: the answer to all of it begins as it will."""
+    bench = asked()
+    prepared(bench, "It is Paris.", complete=True)
+    first = bench.commands(api.Hush)[-1].ref
+    bench.hear(clip_pcm("capital.wav")[48 * 400 : 48 * 1900])
+    while (ref := bench.commands(api.Hush)[-1].ref) == first:
+        bench.hear(silence_pcm(20))
+    assert ref.turn == first.turn
+    bench.engine(api.EndOfMessage("sess_test", ref, 0, 0.2))
+    assert spoken(bench, "It is Paris.", " Or so.") == ["It is Paris. ", "Or so."]
 
 
 def test_only_answers_that_will_be_spoken_are_told() -> None:

@@ -147,6 +147,18 @@ def test_another_beginning_is_spoken_anew(speak: Speak) -> None:
     assert voice.pieces_made == 1 + 2
 
 
+def test_another_response_leaves_it_to_the_next() -> None:
+    """One out of band, for example, which is spoken in between."""
+    voice = Beeps()
+    scheduler = TtsScheduler(voice)
+    scheduler.prepare(Prepare("a", "one two"))
+    scheduler.ask(Speak("a", -1, 0, "three"))
+    work_all(scheduler)
+    scheduler.ask(Speak("a", 1, 0, "one two"))
+    work_all(scheduler)
+    assert voice.pieces_made == 1 + 2
+
+
 def test_what_was_made_ahead_is_for_one_response() -> None:
     """The next response with the same words is made from its beginning; so is a later clause."""
     voice = Beeps()
