@@ -65,13 +65,18 @@ def main() -> None:
         log.error("%s", error)
         sys.exit(EXIT_REFUSED)
     _end_on_signals(link)
+    refused = False
     try:
         _serve(link, arguments, clock)
     except (EngineError, KernelSetupError) as error:
         log.error("%s", error)
-        sys.exit(EXIT_REFUSED)
+        refused = True
     finally:
         link.close()
+    if refused:
+        # At once: a library that a thread is still loading may crash while Python shuts down.
+        logging.shutdown()
+        os._exit(EXIT_REFUSED)
     if link.left:
         sys.exit(EXIT_DRAINED)
 

@@ -38,7 +38,7 @@ async def test_an_engine_that_mixes_up_its_sessions_is_caught() -> None:
     result = await soak(
         Options(
             "fake",
-            2,  # over WebSockets both: calls last as long as what is said in them
+            4,
             minutes=0.15,
             live_minutes=0,
             faults_after_s=None,

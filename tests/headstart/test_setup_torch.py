@@ -127,8 +127,9 @@ class Environment:
         return self.run("-c", code, choice, "--index", index, **variables)
 
     def packages(self) -> set[str]:
-        """What is installed, without the tools."""
-        tools = ("pip==", "setuptools==", "uv==")
+        """What is installed, without the tools, and without what `make setup` has left in `ROOT`
+        (headstart.egg-info), which Python finds there."""
+        tools = ("pip==", "setuptools==", "uv==", "headstart==")
         every = self.run("-c", INSTALLED).stdout.split()
         return {each for each in every if not each.startswith(tools)}
 

@@ -114,6 +114,9 @@ CODES = {
     "invalid_api_key": "auth/test_middleware::test_a_wrong_key_is_told_so",
     "invalid_intent": "server/test_handshake::test_each_refusal_has_its_code",
     "beta_api_shape_disabled": "server/test_handshake::test_a_beta_client_is_told_and_closed",
+    "renegotiation_unsupported": (
+        "transport/webrtc/test_renegotiation::test_another_offer_is_refused_and_the_call_goes_on"
+    ),
     "call_id_not_found": "transport/webrtc/test_calls::test_unknown_calls_and_keys",
     "session_expired": "session/test_session::test_a_session_ends_when_its_time_is_over",
     "no_room": (

@@ -14,6 +14,7 @@ ALLOWED = {
     "gateway/server/assemble.py": "a session's `expires_at`, told and never compared",
     "gateway/dashboard/hub.py": "once, when the server started, for the dates in the feed",
     "gateway/tts/kept_halves.py": "the age of a file, whose date is the disk's",
+    "gateway/runtime/private_folder.py": "the age of a folder, whose date is the disk's",
     "gateway/tracing/traces.py": "the dates of a trace's spans, for the collector",
 }
 
