@@ -150,7 +150,7 @@ def test_other_files_are_refused_in_a_sentence(
     notice = opened.page.locator("#notice", has_text=said)
     notice.wait_for()
     assert notice.inner_text().startswith("some.file ")
-    assert opened.page.get_attribute("body", "data-shows") == "live"
+    opened.page.wait_for_selector("body[data-shows=live]")  # drawn in the frame behind the notice
     assert opened.page.locator("#replay").is_hidden()
     assert opened.complaints == []
 
