@@ -8,7 +8,7 @@ a chunk would miss its deadline by it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -93,9 +93,10 @@ class LocalBackend:
         """Plan and run one decoder step. None if no token is pending, or all may wait for sound."""
         if self._holds and self._held(sessions):
             return None
-        plan = self._plan(sessions)
+        plan, has_refused = self._plan(sessions)
         if not plan:
-            return None
+            # What was refused may have left tokens for the next step, such as a failed answer's.
+            return StepWork() if has_refused else None
         self._run(plan, sessions)
         streams = frozenset(work.stream for work in plan.works)
         return StepWork(streams, plan.prefill_tokens, plan.decode_tokens)
@@ -114,25 +115,27 @@ class LocalBackend:
             return False
         return True
 
-    def _plan(self, sessions: Sequence[Session]) -> Plan:
+    def _plan(self, sessions: Sequence[Session]) -> tuple[Plan, bool]:
+        """The step's plan, and whether any stream was refused."""
         now_ns = self._clock()
         requests = [request for request in _requests(sessions) if request.stream.pending]
         for request in requests:  # reuse what another session has computed meanwhile
             request.stream.adopt(until=None if request.probe is None else max(request.probe - 1, 0))
         refused = self._refuse(requests, sessions, now_ns)
-        requests = [request for request in requests if request.stream not in refused]
-        return self._scheduler.plan(requests, now_ns)
+        left = [r for r in requests if r.stream not in refused and not r.stream.closed]
+        return self._scheduler.plan(left, now_ns), bool(refused)
 
     def _refuse(
         self, requests: Sequence[Request], sessions: Sequence[Session], now_ns: int
-    ) -> Container[Stream]:
+    ) -> Collection[Stream]:
         """Refuse streams whose pending tokens will not fit, before they take blocks."""
         asked = {request.stream for request in requests}
         owners = [(session, stream) for session in sessions for stream in session.streams()]
         wants = [(session, stream) for session, stream in owners if stream in asked]
         refused = self._admission.refuse(wants, sessions, now_ns)
         for session, stream in wants:
-            if stream in refused:
+            # The end of one answer may move K/V, for which a summary is dropped.
+            if stream in refused and not stream.closed:
                 _fail_stream(session, stream, refused[stream])
         return refused
 

@@ -211,7 +211,7 @@ class InputSpeech:
 
     def _started(self, event: SpeechStarted, now_ns: int) -> None:
         context = self._context
-        self._decide(now_ns)
+        self._decide(now_ns, must_end=True)  # the engine hears one utterance at a time
         self._segmenter.answered(context.conversation.newest_answer())
         context.turns.begin(event.ref)
         utterance = self._open = Utterance(
@@ -298,12 +298,13 @@ class InputSpeech:
         if utterance.text_is_final:
             self._decide(now_ns)
 
-    def _decide(self, now_ns: int) -> None:
-        """Classify a held utterance that has ended, by the words recognised so far."""
+    def _decide(self, now_ns: int, *, must_end: bool = False) -> None:
+        """Classify a held utterance that has ended, by the words recognised so far. `must_end`: the
+        next one begins."""
         over, self._undecided = self._undecided, None
         if over is None:
             return
-        if over.utterance.is_held and self._turns.is_turn(over, now_ns):
+        if over.utterance.is_held and self._turns.is_turn(over, now_ns, must_end=must_end):
             self._confirm(over.utterance, now_ns)
         if not over.utterance.is_held:
             self._finish(over)

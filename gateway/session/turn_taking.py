@@ -31,7 +31,8 @@ from headstart.gateway.session.utterance import EndedUtterance, Standing, Uttera
 ECHO_AT_ONCE_MS = 400  # of sound, at a beginning of speech
 ECHO_MS = 3_000  # at most, when words are known
 UNHEARD_TURN_MS = 300
-"""Speech that the recogniser has not come to counts as words from this length on."""
+"""Speech that the recogniser has not come to counts as words from this length on, where it cannot
+be waited for."""
 UNHEARD_WAIT_MS = 15_000
 """How long the words of speech that is over are waited for at most, of which none is known yet."""
 
@@ -92,7 +93,8 @@ class TurnTaking:
         context = self._context
         if utterance.before is not None:
             self._responses.take_back(utterance.before.utterance.turn, now_ns)
-        self._waiting = None  # the speaker continues: the question was not complete
+        # The speaker continues: the question was not complete. It is answered if this is no speech.
+        self._reopened, self._waiting = self._waiting or self._reopened, None
         if utterance.by_hand:
             return
         start_ms = engine_samples_to_ms(utterance.start_sample)
@@ -123,25 +125,28 @@ class TurnTaking:
 
     def has_waited(self, over: EndedUtterance, now_ns: int) -> bool:
         """Whether held speech that is over is classified now by what has been recognised. While
-        nothing has been, a busy engine has not come to it, and to drop a question for that would be
-        worse than to wait: the answer plays on meanwhile. What may continue a message waits for no
-        one (`is_turn`)."""
+        nothing has been, or a part is missing, a busy engine has not come to it, and to drop a
+        question for that would be worse than to wait: the answer plays on meanwhile. What may
+        continue a message waits for no one (`is_turn`)."""
         utterance = over.utterance
-        unheard = utterance.before is None and not utterance.text.strip()
+        missing = not utterance.text.strip() or over.unheard_ms >= UNHEARD_TURN_MS
+        unheard = utterance.before is None and missing
         more_ns = UNHEARD_WAIT_MS * NS_PER_MS if unheard else 0
         return self.is_late(over.stopped_ns + more_ns, now_ns)
 
-    def is_turn(self, over: EndedUtterance, now_ns: int) -> bool:
+    def is_turn(self, over: EndedUtterance, now_ns: int, *, must_end: bool) -> bool:
         """Whether a held utterance that has ended is answered: an interruption is, and so is an
         "okay" if no response is left that it could belong to. So is what may continue a message
-        while nothing of it has been recognised: to lose a part of it would be worse."""
+        while nothing of it has been recognised, and, if it `must_end` for the next utterance, what
+        has not been recognised to its end: to lose a part of it would be worse."""
         utterance = over.utterance
         if self._meaning(utterance, now_ns, final=True) is Meaning.INTERRUPTION:
             return True
         if self._is_echo(utterance, now_ns):
             return False
-        if utterance.before is not None and utterance.hearing is None:
-            return over.speech_ms >= UNHEARD_TURN_MS
+        is_needed = must_end or (utterance.before is not None and utterance.hearing is None)
+        if is_needed and over.unheard_ms >= UNHEARD_TURN_MS:
+            return True
         return bool(utterance.text.strip()) and not self._responses.audible(now_ns)
 
     def confirm(self, utterance: Utterance, now_ns: int) -> bool:

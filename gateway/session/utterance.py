@@ -105,6 +105,13 @@ class EndedUtterance:
         return engine_samples_to_exact_ms(samples)
 
     @property
+    def unheard_ms(self) -> float:
+        """How much of that the recogniser has not come to; 0 once its words are final."""
+        if self.utterance.text_is_final:
+            return 0.0
+        return max(0.0, self.speech_ms - self.utterance.sound_ms)
+
+    @property
     def calls_from_ns(self) -> int:
         """When functions may be called to answer it; 0: at any time. A call cannot be taken back,
         so after a revocable end it waits for the silence that would end a turn otherwise."""

@@ -9,6 +9,7 @@ import pytest
 from headstart.engine import api
 from headstart.engine.backends.local import HOLD_NS, LocalBackend
 from headstart.engine.engine import Backend
+from headstart.engine.errors import CacheFull
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.recognition import PassSharing
@@ -48,6 +49,41 @@ def test_a_step_says_for_whom_it_worked(bench: Bench) -> None:
     last = backend.step(sessions)
     assert last is not None
     assert (last.prefill_tokens, last.decode_tokens) == (0, 1)
+
+
+def test_a_failed_answer_leaves_nothing_that_no_step_takes() -> None:
+    """An answer fails for want of room in a step of nothing else. What is to be read of it is added
+    then, and the engine must not wait with that for the next command."""
+    bench = Bench(reply=lambda _: "x" * 500, blocks=4)
+    bench.open()
+    bench.tell(api.AddItem("s", user_item("u", "hello")), respond(sampling=GREEDY))
+    while bench.engine.step():
+        pass
+    assert bench.finished().code == "cache_full"
+    assert bench.engine.sessions["s"].at_rest
+    bench.engine.check_accounting()
+
+
+def test_a_stream_closed_by_anothers_failure_is_not_failed_itself(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer and a summary do not fit. The end of the answer drops the summary, which costs the
+    conversation no tokens, and nothing of it is planned."""
+    bench.open()
+    bench.tell(api.AddItem("s", user_item("u", "hello")), respond(sampling=GREEDY))
+    while not bench.text():
+        bench.engine.step()
+    session = bench.engine.sessions["s"]
+    summary = session._summaries.begin(session.stream)
+    session.side_answers.append(summary)
+    full = CacheFull(1, 0)
+    refused = {session.stream: full, summary.stream: full}
+    monkeypatch.setattr(bench.admission, "refuse", lambda *_: refused)
+    monkeypatch.setattr(session.conversation, "is_full", lambda *_: True)
+    bench.engine.step()
+    assert summary.stream.closed
+    assert bench.finished().code == "cache_full"
+    assert not bench.of(api.Failed)
 
 
 CHUNK_NS = 500_000_000

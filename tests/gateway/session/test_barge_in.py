@@ -238,8 +238,8 @@ def test_who_clears_the_buffer_discards_speech_that_waits_for_its_words() -> Non
 
 
 def test_an_engine_that_never_tells_does_not_hold_for_ever() -> None:
-    """After two seconds what is known decides, after 17 that nothing is; and the next utterance
-    decides at once."""
+    """After two seconds what is known decides, after 17 that nothing is; and at the next utterance
+    what is known of all its sound, or that it was as short as a cough."""
     for words, wait_ms in (("Mm.", 2_000), ("", 17_000)):
         bench = answering()
         sing(bench, 400)
@@ -249,11 +249,54 @@ def test_an_engine_that_never_tells_does_not_hold_for_ever() -> None:
         assert not bench.commands(api.DropSpeech)
         bench.tick(300)
         assert bench.commands(api.DropSpeech)
+    for words, ms in (("Mm.", 400), ("", 200)):
+        bench = answering()
+        for _ in range(2):
+            sing(bench, ms)
+            bench.hear(silence_pcm(700))
+            if words:
+                bench.hearing(words)
+        assert len(bench.commands(api.DropSpeech)) == 1
+        assert not bench.commands(api.Cancel)
+
+
+@pytest.mark.parametrize("heard", [None, "Okay."], ids=["nothing", "its beginning"])
+def test_what_a_busy_engine_has_not_heard_is_not_dropped_for_more(heard: str | None) -> None:
+    """Somebody speaks twice over an answer before the engine has come to all of the first: it is a
+    message, and both are read in order by the one answer that follows."""
     bench = answering()
-    for _ in range(2):
-        sing(bench, 400)
-        bench.hear(silence_pcm(700))
-    assert len(bench.commands(api.DropSpeech)) == 1
+    sing(bench, 700)
+    if heard is not None:
+        bench.hearing(heard)
+    sing(bench, 900)
+    bench.hear(silence_pcm(700))
+    bench.tick(3_000)
+    assert not bench.commands(api.DropSpeech)
+    sing(bench, 900)
+    bench.hear(silence_pcm(700))
+    bench.finish(1, "It is big. And it is", api.FinishReason.CANCELLED)
+    assert not bench.commands(api.DropSpeech)
+    speech_kinds = (api.BeginSpeech, api.EndSpeech, api.Respond)
+    told = [c for c in bench.told if isinstance(c, speech_kinds)][1:]
+    assert [type(c).__name__ for c in told] == ["BeginSpeech", "EndSpeech"] * 2 + ["Respond"]
+    kinds = [STARTED, STOPPED, "input_audio_buffer.committed"]
+    assert [k for k in bench.types() if k.startswith("input_audio")] == kinds * 2
+
+
+def test_a_click_behind_a_question_over_an_answer_costs_it_nothing() -> None:
+    """The interrupted answer has not ended yet when a sound too short for speech comes: the
+    question that waits is answered all the same."""
+    bench = answering()
+    sing(bench, 900)
+    bench.hear(silence_pcm(700))
+    bench.hearing("What is the capital of France?", final=True)
+    assert bench.commands(api.Cancel)
+    assert len(bench.commands(api.Respond)) == 1
+    sing(bench, 100)
+    bench.client("input_audio_buffer.clear")
+    assert bench.commands(api.DropSpeech)
+    bench.finish(1, "It is big. And it is", api.FinishReason.CANCELLED)
+    assert len(bench.commands(api.Respond)) == 2
 
 
 def test_okay_behind_the_answer_is_a_turn() -> None:

@@ -239,3 +239,21 @@ def holds(bench: WholeBench) -> None:
     assert bench.next_prompt() == bench.wanted_prompt()
     server_faults = [e for e in bench.mirror.errors if e["type"] == "server_error"]
     assert all(e["code"] == "rate_limit_exceeded" for e in server_faults)
+
+
+def test_all_words_said_over_an_answer_are_read_in_order() -> None:
+    """The engine is so far behind that somebody speaks over its answer three times before it comes
+    to the first: each is a message, with its words, once, and the newest is answered."""
+    bench = WholeBench(lambda _: ANSWERS[0], speaks=True, max_sentences=0)
+    bench.update(**VAD)
+    client = Client(bench, True)
+    client.act("grow", 5)
+    for _ in range(3):
+        client.act("talk", 40)
+        bench.hear(silence_pcm(700), 4_800)
+    bench.deliver()
+    holds(bench)
+    roles = [bench.mirror.items[item_id]["role"] for item_id in bench.mirror.order]
+    assert roles == ["assistant", "user", "user", "user", "assistant"]
+    said = [bench.mirror.items[item_id]["content"][0] for item_id in bench.mirror.order[1:4]]
+    assert [part["transcript"] for part in said] == ["one two three four five"] * 3
