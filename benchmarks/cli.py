@@ -28,6 +28,8 @@ PeerFolder = typer.Option(
 VideoFolder = typer.Option(Path("build/video"), "--folder", help="where videos are kept")
 LogFile = typer.Option(None, "--log", help="where the server's log goes")
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
+ConditionNames = typer.Option([], "--condition", help="only this one; may be repeated")
+Heard = typer.Option(None, "--notes", help="keep in FILE what was heard, and go on behind it")
 Notes = typer.Option(None, "--notes", help="write recorded turns to FILE, or read them from it")
 JsonLines = typer.Option(None, "--notes", help="append one JSON line per sound to FILE")
 People = typer.Option(
@@ -173,7 +175,9 @@ def conditions(
     half: str = typer.Option("report", "--half", help="of the sentences: choose or report"),
     sample: int = typer.Option(0, "--sample", min=0, help="only so many sentences; 0: all"),
     kinds: str = typer.Option("", "--kinds", help="only these, such as babble,pink; none: all"),
-    notes: Path | None = Notes,
+    names: list[str] = ConditionNames,
+    draws: int = typer.Option(1, "--draws", min=1, help="of what is random, for each clip"),
+    notes: Path | None = Heard,
     chunk_ms: int = typer.Option(500, min=20, max=5000, help="sound heard at once, ms"),
     ears: str = typer.Option("whisper-tiny.en", help="a Whisper's folder, or weights by name"),
     as_json: bool = Json,
@@ -190,6 +194,8 @@ def conditions(
             half,
             sample,
             kinds=[name for name in kinds.split(",") if name],
+            names=names,
+            draws=draws,
             ears=ears,
             chunk_ms=chunk_ms,
             notes=notes,

@@ -8,20 +8,27 @@ one of `inputs.condition_sounds.CONDITIONS`. Ours is the whole path: packets, vo
 pre-roll, chunks, hushes and the ears; the texts of its turns are put together. Offline hears what
 was sent while the clip lasted, at once. A sentence is right where the normalised texts are equal.
 
-`--kinds babble,pink` hears only the conditions of those kinds (see `kind`).
+`--kinds babble,pink` hears only the conditions of those kinds (see `kind`), and
+`--condition "babble 10 dB, g711"`, which may be repeated, only the ones named. `--draws 5` hears
+each clip under each condition five times, each time with another babble, pink noise, room and quiet
+(seeded by the number of the draw), so that a difference of a few clips can be told from chance.
 
 What is chosen is chosen on one half of the sentences and reported on the other (by the CRC-32 of
-their words). With `--notes FILE` what was heard is kept there, a line for each clip and condition,
-and a run that was broken off goes on behind it.
+their words). With `--notes FILE` what was heard is kept there, a line for each clip, condition and
+draw, and a run that was broken off goes on behind it. What offline made of a sound is kept in the
+clips' folder (`references.kept_offline`), because it costs two thirds of the time and does not
+change with ours.
 
-Keys: ears, half, sentences, chunk_ms, rows [condition, clips, ours_right, offline_right (shares),
-ours_wer, offline_wer], kinds (the same rows with similar conditions together), worst_points and
-worst (by how many percentage points, and where, offline has more sentences right than ours).
+Keys: ears, half, sentences, draws, chunk_ms, rows [condition, clips, ours_right, offline_right
+(shares), ours_wer, offline_wer, and the paired comparison of `hearing.paired`], kinds (the same
+rows with similar conditions together), worst_points and worst (by how many percentage points, and
+where, offline has more sentences right than ours).
 """
 
 from __future__ import annotations
 
 import json
+import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -32,6 +39,7 @@ import jiwer
 import numpy as np
 
 from headstart.benchmarks import report
+from headstart.benchmarks.hearing.paired import Pair, compare
 from headstart.benchmarks.hearing.segmented import Chunk, Pause, Step, segmented_stream
 from headstart.benchmarks.inputs.condition_sounds import (
     CONDITIONS,
@@ -58,6 +66,9 @@ DEMO = {
 }
 
 
+Key = tuple[str, str, int]  # clip, condition, draw
+
+
 @dataclass(frozen=True)
 class Clip:
     """A sentence said once."""
@@ -69,13 +80,18 @@ class Clip:
 
 @dataclass(frozen=True)
 class Note:
-    """What one clip was taken for under one condition."""
+    """What one clip was taken for under one condition, in one draw of what is random in it."""
 
     clip: str
     condition: str
     said: str
     ours: str
     offline: str
+    draw: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.clip, self.condition, self.draw
 
 
 def run(
@@ -84,43 +100,65 @@ def run(
     sample: int,
     *,
     kinds: Sequence[str] = (),
+    names: Sequence[str] = (),
+    draws: int = 1,
     ears: str,
     chunk_ms: int,
     notes: Path | None,
     as_json: bool,
 ) -> None:
     """Measure and report; clips are kept in `folder`. `sample`: only so many sentences; 0: all.
-    `kinds`: of conditions; none: all.
+    `kinds`, `names`: of conditions; none: all. `draws`: of what is random, for each clip.
 
-    Raises ValueError for notes of another run's settings and for an unknown kind, and what
-    `load_recognizer` and `spoken` do.
+    Raises ValueError for notes of another run's settings and for an unknown kind or condition, and
+    what `load_recognizer` and `spoken` do.
     """
-    conditions = conditions_of(kinds)
+    conditions = conditions_of(kinds, names)
     sentences = sentences_of(half, sample)
     clips = list(_clips(folder, sentences))
     settings = {"ears": ears, "chunk_ms": chunk_ms}
     known = read_notes(notes, settings) if notes else []
-    heard = {(note.clip, note.condition): note for note in known}
-    wanted = [(clip, condition.name) for clip in clips for condition in conditions]
-    for note in _hear(folder, clips, conditions, ears, chunk_ms, heard.keys()):
-        heard[note.clip, note.condition] = note
-        if notes:
-            with notes.open("a") as file:
-                file.write(json.dumps(asdict(note)) + "\n")
-    found = [heard[clip.name, condition] for clip, condition in wanted]
+    heard = {note.key: note for note in known}
+    wanted = [
+        (clip.name, condition.name, draw)
+        for draw in range(draws)
+        for clip in clips
+        for condition in conditions
+    ]
+    missing = [key for key in wanted if key not in heard]
+    if missing:
+        for note in _hear(folder, clips, ears, chunk_ms, missing):
+            heard[note.key] = note
+            if notes:
+                with notes.open("a") as file:
+                    file.write(json.dumps(asdict(note)) + "\n")
     report.finish(
         "conditions",
-        {"half": half, "sentences": len(sentences), **settings, **summary(found)},
+        {
+            "half": half,
+            "sentences": len(sentences),
+            "draws": draws,
+            **settings,
+            **summary([heard[key] for key in wanted]),
+        },
         as_json=as_json,
     )
 
 
-def conditions_of(kinds: Sequence[str]) -> list[Condition]:
-    """Those of the named kinds; all of them if none is named. Raises ValueError for others."""
-    known = list(dict.fromkeys(kind(condition.name) for condition in CONDITIONS))
-    if unknown := [name for name in kinds if name not in known]:
-        raise ValueError(f"expected kinds of conditions among {known}, got {unknown}")
-    return [one for one in CONDITIONS if not kinds or kind(one.name) in kinds]
+def conditions_of(kinds: Sequence[str], names: Sequence[str] = ()) -> list[Condition]:
+    """Those of the kinds and those of the names; all if none is given. Raises ValueError for
+    others."""
+    groups = list(dict.fromkeys(kind(condition.name) for condition in CONDITIONS))
+    every = [condition.name for condition in CONDITIONS]
+    if unknown := [name for name in kinds if name not in groups]:
+        raise ValueError(f"expected kinds of conditions among {groups}, got {unknown}")
+    if unknown := [name for name in names if name not in every]:
+        raise ValueError(f"expected conditions among {every}, got {unknown}")
+    return [
+        one
+        for one in CONDITIONS
+        if not (kinds or names) or kind(one.name) in kinds or one.name in names
+    ]
 
 
 def sentences_of(half: str, sample: int = 0) -> list[str]:
@@ -154,30 +192,31 @@ def read_notes(path: Path, settings: Mapping[str, object]) -> list[Note]:
 
 
 def _hear(
-    folder: Path,
-    clips: Sequence[Clip],
-    conditions: Sequence[Condition],
-    ears: str,
-    chunk_ms: int,
-    known: Iterable[Any],
+    folder: Path, clips: Sequence[Clip], ears: str, chunk_ms: int, missing: Sequence[Key]
 ) -> Iterator[Note]:
-    """The clips under all conditions, except those that are known."""
-    from headstart.benchmarks.references.offline import Offline
+    """What is missing, in that order. Says how far it is, and how long the rest will take."""
+    from headstart.benchmarks.references.kept_offline import KeptOffline
 
-    known = frozenset(known)
     listener = load_recognizer(directory := find_recognizer(ears), ENGLISH_CODE)
-    offline = Offline(directory, ENGLISH_CODE)
-    places = Places(babble(folder / "babble.wav"))
-    for number, clip in enumerate(clips, 1):
-        pcm = load_s16(clip.path, CLIENT_RATE_HZ)
-        for condition in conditions:
-            if (clip.name, condition.name) in known:
-                continue
-            placed = places.put(pcm, condition)
-            ours = heard_by(listener, segmented_stream(placed.pcm.tobytes(), chunk_ms))
-            theirs = offline.transcribe(_alone(placed))
-            report.say(f"{number}/{len(clips)} {clip.name}, {condition.name}: {ours!r}, {theirs!r}")
-            yield Note(clip.name, condition.name, clip.text, ours, theirs)
+    offline = KeptOffline(folder / "offline.jsonl", directory, ENGLISH_CODE)
+    by_clip = {clip.name: clip for clip in clips}
+    by_condition = {condition.name: condition for condition in CONDITIONS}
+    began = time.monotonic()
+    drawn = None
+    for number, (name, condition, draw) in enumerate(missing, 1):
+        if draw != drawn:
+            path = folder / (f"babble-{draw}.wav" if draw else "babble.wav")
+            places, drawn = Places(babble(path, draw), draw), draw
+        clip = by_clip[name]
+        placed = places.put(load_s16(clip.path, CLIENT_RATE_HZ), by_condition[condition])
+        ours = heard_by(listener, segmented_stream(placed.pcm.tobytes(), chunk_ms))
+        theirs = offline.transcribe(_alone(placed))
+        left_min = (time.monotonic() - began) / number * (len(missing) - number) / 60
+        report.say(
+            f"{number}/{len(missing)} ({left_min:.0f} min left) {name}, {condition}, draw {draw}: "
+            f"{ours!r}, {theirs!r}"
+        )
+        yield Note(name, condition, clip.text, ours, theirs, draw)
 
 
 def _alone(placed: Placed) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -242,9 +281,29 @@ def _row(
     mine = [note for note in notes if group(note) == name]
     said = [spell(note.said) for note in mine]
     row: dict[str, Any] = {"condition": name, "clips": len(mine)}
+    right: dict[str, list[bool]] = {}
+    wrong: dict[str, list[int]] = {}
     for who in ("ours", "offline"):
         heard = [spell(getattr(note, who)) for note in mine]
-        right = sum(a == b for a, b in zip(said, heard, strict=True))
-        row[f"{who}_right"] = round(right / len(mine), 4)
-        row[f"{who}_wer"] = round(float(jiwer.wer(said, heard)), 4)
-    return row
+        right[who] = [a == b for a, b in zip(said, heard, strict=True)]
+        wrong[who] = [_errors(a, b) for a, b in zip(said, heard, strict=True)]
+        row[f"{who}_right"] = round(sum(right[who]) / len(mine), 4)
+        row[f"{who}_wer"] = round(sum(wrong[who]) / sum(len(text.split()) for text in said), 4)
+    pairs = [
+        Pair(note.said, len(text.split()), *both)
+        for note, text, *both in zip(
+            mine,
+            said,
+            right["ours"],
+            right["offline"],
+            wrong["ours"],
+            wrong["offline"],
+            strict=True,
+        )
+    ]
+    return row | compare(pairs)
+
+
+def _errors(said: str, heard: str) -> int:
+    found = jiwer.process_words(said, heard)
+    return int(found.substitutions + found.deletions + found.insertions)

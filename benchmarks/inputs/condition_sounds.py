@@ -100,17 +100,21 @@ class Placed:
 
 
 class Places:
-    """Puts clips under conditions. `babble`: other people's talk; what is too short is repeated."""
+    """Puts clips under conditions. `babble`: other people's talk; what is too short is repeated.
 
-    def __init__(self, babble: Samples) -> None:
+    `draw`: which of the independent draws of all that is random (0: the first).
+    """
+
+    def __init__(self, babble: Samples, draw: int = 0) -> None:
         self._babble = babble / 32768
-        random = np.random.default_rng(SEED)
+        self._seed = _seed(draw)
+        random = np.random.default_rng(self._seed)
         self._pink = noise.coloured(random, BABBLE_S * RATE_HZ, 1.0)
         self._response = _room_response(random)
 
     def put(self, clip: Samples, condition: Condition) -> Placed:
         """int16[n] at 24 kHz under that condition."""
-        random = np.random.default_rng(SEED)
+        random = np.random.default_rng(self._seed)
         first = int(LEAD_S * RATE_HZ) + condition.offset_samples
         end = first + len(clip)
         whole = np.zeros(end + int(TAIL_S * RATE_HZ))
@@ -191,15 +195,18 @@ _CODECS: dict[str, Callable[[Samples], Samples]] = {
 }
 
 
-def babble(path: Path) -> Samples:
-    """Six people who talk at once, none of them to us, kept in the WAV file `path`."""
+def babble(path: Path, draw: int = 0) -> Samples:
+    """Six people who talk at once, none of them to us, kept in the WAV file `path`. In each draw
+    they say their sentences in other orders."""
     if not path.exists():
         size = BABBLE_S * RATE_HZ
         together = np.zeros(size)
         texts = [text for text in SENTENCES[CHOOSE] if len(text) > 20]
+        random = np.random.default_rng(_seed(draw))
         for number, (_, say) in enumerate(cast(TALKERS)):
+            order = list(random.permutation(texts)) if draw else texts[number:] + texts[:number]
             at = 0
-            for text in texts[number:] + texts[:number]:
+            for text in order:
                 said = say(Line(text))[: size - at] / 32768
                 together[at : at + len(said)] += said
                 at += len(said)
@@ -207,3 +214,8 @@ def babble(path: Path) -> Samples:
                     break
         write(path, np.rint(together / np.abs(together).max() * 32000).astype(np.int16))
     return load_s16(path, RATE_HZ)
+
+
+def _seed(draw: int) -> int | list[int]:
+    """The first draw keeps the seed that earlier results were measured with."""
+    return [SEED, draw] if draw else SEED

@@ -10,6 +10,7 @@ import pytest
 from headstart.benchmarks.hearing.conditions import (
     HALVES,
     Note,
+    conditions_of,
     kind,
     read_notes,
     sentences_of,
@@ -66,7 +67,8 @@ def test_what_is_counted() -> None:
         ]
     )
     offset, room = found["rows"]
-    assert offset == {
+    assert (offset["ours_only"], offset["offline_only"]) == (1, 0)
+    assert {key: offset[key] for key in list(offset)[:6]} == {
         "condition": "offset 1",
         "clips": 2,
         "ours_right": 1.0,
@@ -77,6 +79,27 @@ def test_what_is_counted() -> None:
     assert (room["ours_right"], room["ours_wer"]) == (0.5, 0.5)
     assert (found["worst_points"], found["worst"]) == (50.0, "room")
     assert found["all"]["ours_right"] == 0.75
+
+
+def test_notes_from_before_there_were_draws(tmp_path: Path) -> None:
+    """They are of the first draw."""
+    path = tmp_path / "notes.jsonl"
+    read_notes(path, SETTINGS)
+    old = vars(note("room", "b", "c")).copy()
+    del old["draw"]
+    with path.open("a") as file:
+        file.write(json.dumps(old) + "\n")
+    assert [one.key for one in read_notes(path, SETTINGS)] == [("a", "room", 0)]
+
+
+def test_conditions_by_kind_and_by_name() -> None:
+    """Both add up; none of either is all; an unknown one is named with those that there are."""
+    named = ["babble 10 dB, g711", "offset 1"]
+    assert {one.name for one in conditions_of([], named)} == set(named)
+    assert len(conditions_of(["pink"], named)) == 5
+    assert conditions_of([]) == list(CONDITIONS)
+    with pytest.raises(ValueError, match=r"babble 20 dB.*got \['babble 10'\]"):
+        conditions_of([], ["babble 10"])
 
 
 def test_similar_conditions_are_one_kind() -> None:

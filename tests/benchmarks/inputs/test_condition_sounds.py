@@ -86,3 +86,15 @@ def test_a_room_goes_on_sounding(clip: Samples, places: Places) -> None:
     last = RATE_HZ + int(np.nonzero(np.abs(clip) > 1000)[0][-1])
     behind = slice(last + 1200, last + 3600)
     assert level_db(wet[behind]) > level_db(dry[behind]) + 6
+
+
+@pytest.mark.parametrize("noise", ["pink", "babble"])
+def test_draws_are_independent_and_repeat(noise: str, clip: Samples, places: Places) -> None:
+    """Of the same babble each draw takes another stretch, of pink noise other samples."""
+    monologue = load_s16(CLIPS / "monologue.ogg", RATE_HZ)
+    condition = Condition("", noise=noise, snr_db=0)
+    heard = [Places(monologue, draw).put(clip, condition).pcm for draw in (0, 1, 2, 2)]
+    assert np.array_equal(heard[0], places.put(clip, condition).pcm)
+    assert np.array_equal(heard[2], heard[3])
+    quiet = [pcm[:RATE_HZ].astype(float) for pcm in heard[:3]]
+    assert np.abs(np.corrcoef(quiet)[np.triu_indices(3, 1)]).max() < 0.2
