@@ -61,7 +61,7 @@ CHOICES: Mapping[str, Sequence[str]] = {
     "frame_pooling": ("auto", "off", "mean", "merge", "learned"),
     "reading": ("auto", "off"),
     "encoder_weights": ("auto", "int8"),
-    "recognition": ("auto", "gpu", "beside", "within"),
+    "recognition": ("auto", "beside", "within"),
     "encoders": ("beside", "within"),
     "transcribe": ("auto", "on", "off"),
     "backend": ("auto", "native", "reference", "device"),
@@ -96,9 +96,8 @@ class EngineConfig:
             quarter of those that wait, up to `HEARD_TOGETHER_ON_CPU`; on a GPU all that wait, up to
             `HEARD_TOGETHER_ON_GPU`.
         recognition: where the recogniser runs: "beside" the engine's steps, in a thread of its own,
-            so that it and the decoder share the cores, "within" them, one after the other, "gpu":
-            beside if a GPU decodes or recognises, which leaves the cores to the other, or "auto":
-            also beside the native kernels of a packaged model that have several cores.
+            so that it and the decoder share the cores, "within" them, one after the other, or
+            "auto": beside if a GPU decodes or recognises, which leaves the cores to the other.
         step_target_ms: duration to keep steps within 20 % of, by taking fewer tokens than
             `token_budget`; 0: always the whole budget.
         encoders: where a model directory encodes pictures: "beside" the engine's steps, in a thread
@@ -175,7 +174,7 @@ class EngineConfig:
     encoder_keys: Path | None = None
     encoder_limit_s: float = 60.0
     heard_together: int = 0
-    recognition: str = "gpu"
+    recognition: str = "auto"
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
     prefix_sharing: bool = True
@@ -239,11 +238,7 @@ class EngineConfig:
             raise BadSettings("pooled_frames", expected, self.pooled_frames)
 
 
-PROCESS_DEFAULTS: Mapping[str, Any] = {
-    "kv_pool_bytes": 256 * MIB,
-    "encoders": "beside",
-    "recognition": "auto",
-}
+PROCESS_DEFAULTS: Mapping[str, Any] = {"kv_pool_bytes": 256 * MIB, "encoders": "beside"}
 """What an engine process has otherwise than an engine that is made within a test or a benchmark."""
 
 

@@ -417,10 +417,7 @@ class Engine:
             heard = self._passes.go_on(waiting[0].commands.due_ns if waiting else None)
             if heard:
                 self._served.update(session.name for session in heard)
-                if not self._passes.is_beside:
-                    return True
-                worked = True
-                continue  # who may be heard has changed
+                return True
             if not waiting:
                 return worked
             worked = True

@@ -241,9 +241,9 @@ class WhisperRecognizer:
         final_follows: bool = False,
     ) -> Pieces[None]:
         """Take `sounds` in, `step_s` after `step_s`, each with a pass over the windows. Before a
-        final pass there is none, unless a window is long enough to slide. All sound is taken in,
-        also where there is no memory for a pass; parts that ended meanwhile are heard for good with
-        the next one."""
+        final pass the last one has none, unless its window is long enough to slide. All sound is
+        taken in, also where there is no memory for a pass; parts that ended meanwhile are heard for
+        good with the next one."""
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
         least, slide_at = (
             seconds * FRAMES_PER_SECOND
@@ -260,8 +260,8 @@ class WhisperRecognizer:
                     taken[i] += len(piece)
                     self._take_in(utterance, piece, clock)
                     yield from self._parts(utterance, clock)
-                    frames = utterance.window_frames
-                    if frames > slide_at if final_follows else frames >= least:
+                    frames, is_last = utterance.window_frames, taken[i] == len(sound)
+                    if frames > slide_at if final_follows and is_last else frames >= least:
                         grown.append(utterance)
                 if grown:
                     yield from self._update(grown, clock)
@@ -286,8 +286,8 @@ class WhisperRecognizer:
         self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32] | None = None
     ) -> Recognized:
         """The final words so far, nothing tentative: those of the sound heard as a whole, whatever
-        was said of it before (`engine.asr.final_pass`). `pcm`: sound that comes with the end; it is
-        heard in the final pass alone, unless the window is long enough to slide.
+        was said of it before (`engine.asr.final_pass`). `pcm`: sound that comes with the end; its
+        last `step_s` are heard in the final pass alone, unless the window is long enough to slide.
 
         The utterance stays open: `recognize` goes on, with the words that were committed and that
         the final pass has as well. Raises as `recognize_batch`.

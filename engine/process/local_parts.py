@@ -10,7 +10,6 @@ from headstart.engine.device.choice import step_sampler_of
 from headstart.engine.engine import EngineParts
 from headstart.engine.interfaces import ModelServices, Thinning
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.engine.process.core_shares import CoreShares, SharingRunner
 from headstart.engine.process.recognizer import heard_together, recognition_worker
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import Runner
@@ -29,10 +28,9 @@ def local_parts(
     """`runner` decodes, over the cache whose blocks are those of `pool`. `marks`: the tokens that
     end a sentence."""
     admission = admission_over(runner.cache, pool, config)
-    shares = CoreShares(config.threads)
-    worker = recognition_worker(services.recognizer, config, runner.decoder, shares)
+    worker = recognition_worker(services.recognizer, config, runner.decoder)
     backend = LocalBackend(
-        runner if worker is None else SharingRunner(runner, shares),
+        runner,
         Scheduler(config.token_budget, step_target_ms=config.step_target_ms),
         admission,
         next(iter(services.chat.user_close), None),

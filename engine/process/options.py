@@ -133,12 +133,8 @@ def _add_hearing(group: argparse._ArgumentGroup) -> None:
     _add_setting(group, "--heard-together", together)
     device = "what recognises speech: auto (the GPU that decodes, if one does), or as --device"
     _add_setting(group, "--ears-device", device)
-    where = (
-        "where the recogniser runs: in a thread beside the decoder's steps, within them, gpu: "
-        "beside if a GPU decodes or recognises, auto: there, and where a packaged model has "
-        "several cores"
-    )
-    _add_setting(group, "--recognition", where)
+    where = "where the recogniser runs: in a thread beside the decoder's steps, within them, or "
+    _add_setting(group, "--recognition", where + "auto: beside if a GPU decodes or recognises")
 
 
 def _add_pictures(group: argparse._ArgumentGroup) -> None:

@@ -17,11 +17,9 @@ from headstart.engine.config import HEARD_TOGETHER_ON_CPU, HEARD_TOGETHER_ON_GPU
 from headstart.engine.device.choice import CPU, Choice, on_gpu_of
 from headstart.engine.errors import DeviceFull, NoDevice
 from headstart.engine.interfaces import SpeechRecognizer
-from headstart.engine.process.core_shares import CoreShares
 from headstart.engine.process.packed_ears import packed_recognizer
 from headstart.engine.process.worker_thread import WorkerThread
 from headstart.engine.session.recognition import PassSharing
-from headstart.kernels.native import default_backend
 
 log = logging.getLogger("headstart.engine")
 
@@ -81,40 +79,16 @@ def _loaded(directories: Sequence[Path], config: EngineConfig, load: Load) -> Ch
 
 
 def recognition_worker(
-    recognizer: SpeechRecognizer,
-    config: EngineConfig,
-    decoder: object = None,
-    shares: CoreShares | None = None,
+    recognizer: SpeechRecognizer, config: EngineConfig, decoder: object = None
 ) -> WorkerThread | None:
-    """The recogniser's thread, if the settings want one; on "gpu" if it, or `decoder`, is on a GPU,
-    on "auto" then and beside steps of native kernels on several cores. `shares`: of the cores, with
-    the steps. Not for a recogniser whose results are embeddings: it puts them into its session's
-    stream, which belongs to the steps."""
+    """The recogniser's thread, if the settings want one; on "auto" if it, or `decoder`, is on a
+    GPU. Not for a recogniser whose results are embeddings: it puts them into its session's stream,
+    which belongs to the steps."""
     if not isinstance(recognizer, WhisperRecognizer):
         return None
     on_gpu = recognizer.is_on_gpu or on_gpu_of(decoder) is not None
-    native = shares is not None and config.is_packaged and _is_native(config)
-    beside = {
-        "auto": on_gpu or (native and config.threads > 1),
-        "gpu": on_gpu,
-        "beside": True,
-        "within": False,
-    }
-    if not beside[config.recognition]:
-        return None
-    if shares is None or on_gpu:
-        return WorkerThread("recogniser")
-    return WorkerThread("recogniser", _one_torch_thread, shares.computing)
-
-
-def _is_native(config: EngineConfig) -> bool:
-    """Whether a packaged model runs on our kernels, which share the cores."""
-    return config.backend in ("auto", "native") and default_backend() == "native"
-
-
-def _one_torch_thread() -> None:
-    """A new thread of ours would have torch's own number: the kernels have the cores."""
-    torch.set_num_threads(1)
+    beside = on_gpu if config.recognition == "auto" else config.recognition == "beside"
+    return WorkerThread("recogniser") if beside else None
 
 
 def heard_together(recognizer: SpeechRecognizer, config: EngineConfig) -> PassSharing:

@@ -5,21 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from typing import Any
 
 
 class WorkerThread:
     """A `headstart.engine.session.recognition.Worker`. `name` is the thread's; `prepare` runs in it
-    first; each piece of work is done within `computing`."""
+    first."""
 
-    def __init__(
-        self,
-        name: str,
-        prepare: Callable[[], None] = lambda: None,
-        computing: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
-        self.computing = computing
+    def __init__(self, name: str, prepare: Callable[[], None] = lambda: None) -> None:
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._executor = ThreadPoolExecutor(1, name, initializer=prepare)
 

@@ -33,10 +33,8 @@ MAX_TOGETHER_SAMPLES = 2 * api.SAMPLE_RATE_HZ
 # packets, but half a second of audio at twice the speed comes from a file.
 LIVE_SHARE = 0.5
 # A final pass or an answer precedes chunks of other sessions that are late by less than this,
-# because a user waits for it, and whoever still speaks has a final pass to come. Late chunks are
-# recognised together, so they take less of what is left. With an unlimited value many short turns
-# would starve a long one.
-URGENT_NS = 10_000_000_000
+# because a user waits for it. A larger value would let many short turns starve a long one.
+URGENT_NS = 1_000_000_000
 
 _URGENT = (api.Hush, api.EndSpeech, api.Respond)
 
@@ -154,9 +152,9 @@ class CommandQueue:
         return command
 
     def pop_audio(self, now_ns: int) -> tuple[api.Audio, ...]:
-        """Remove and return the next chunk. If it is late, the following live ones of the same turn
-        come with it, up to `MAX_TOGETHER_SAMPLES` in all; if the utterance ends behind the chunks
-        that wait, all of them, since the final pass hears them."""
+        """Remove and return the next chunk. If it is late, or the utterance ends behind the chunks
+        that wait, the following live ones of the same turn come with it, up to
+        `MAX_TOGETHER_SAMPLES` in all."""
         chunks = self._next_chunks(now_ns)
         first = self._next_index() or 0
         for _ in chunks:
@@ -175,12 +173,11 @@ class CommandQueue:
         chunks: list[api.Audio] = []
         samples = 0
         waiting = list(self._audio_in_front())
-        ends = self._ends_behind(waiting)
-        together = ends or chunk_due_ns(waiting[0]) < now_ns
+        together = chunk_due_ns(waiting[0]) < now_ns or self._ends_behind(waiting)
         for chunk in waiting:
             if chunks:
                 before = chunks[-1]
-                fits = ends or samples + chunk.samples <= MAX_TOGETHER_SAMPLES
+                fits = samples + chunk.samples <= MAX_TOGETHER_SAMPLES
                 live = before.ref == chunk.ref and _came_live(before, chunk)
                 if not (together and fits and live):
                     break

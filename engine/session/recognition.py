@@ -12,17 +12,16 @@ of speech waits for one piece at most, and never for a part of somebody's long t
 again. A pass that was left goes on when it is due first; there is at most one for each session.
 
 With a `Worker` a pass runs in a thread beside the engine's steps: the decoder goes on for all
-sessions meanwhile, and a core that one of the two leaves idle is the other's. Then one pass runs at
-a time, and whatever else needs the recogniser waits too. It leaves the thread between two pieces
-for what is due sooner, and goes on when it is due first, as within the steps; nothing queues in the
-thread.
+sessions meanwhile, and a core that one of the two leaves idle is the other's. Then there is one
+pass at a time, and whatever else needs the recogniser waits too. Who is next is decided when it
+ends, by deadline; so a pass delays a more urgent one by its own length at most, and nothing queues
+in the thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -52,10 +51,6 @@ class Worker(Protocol):
         """Begin. `fileno` becomes readable when the function has ended."""
         ...
 
-    def computing(self) -> AbstractContextManager[None]:
-        """Within it a piece of work is done, in the thread."""
-        ...
-
     def acknowledge(self) -> None:
         """Make `fileno` unreadable until another function has ended."""
         ...
@@ -72,12 +67,13 @@ Work = Generator[None, None, Any]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """A pass that has begun. `work`: what is left of it; `apply` takes its result in, on the
-    engine's thread. `begun_due_ns`: of what began it."""
+    """A pass that has begun. `apply` takes its result in, on the engine's thread. `work`: what is
+    left of it, within the steps; `result`: beside them. `begun_due_ns`: of what began it."""
 
     sessions: frozenset[Session]
     begun_due_ns: int
     work: Work
+    result: Future[Any]
     apply: Callable[[Future[Any]], None]
 
     @property
@@ -106,8 +102,6 @@ class RecognitionPasses:
         self._recognizer, self._worker, self._clock = recognizer, worker, clock
         self._is_open, self._restore, self._carry_out = is_open, restore, carry_out
         self._under_way: list[Pass] = []
-        self._running: tuple[Pass, Future[Any]] | None = None  # in the worker
-        self._leaves = False  # whether that one is to leave the thread
 
     @property
     def is_beside(self) -> bool:
@@ -131,19 +125,13 @@ class RecognitionPasses:
         """Whether the session's next command can be carried out before the passes have ended."""
         if not self._under_way:
             return True
-        if self.is_of(session):
-            return False
-        if self._running is None or not session.next_is_heard:
-            return True
-        if session.commands.due_ns < self._running[0].due_ns:
-            self._leaves = True
-        return False
+        busy = self.is_beside and session.next_is_heard
+        return not busy and not self.is_of(session)
 
     def fileno(self) -> int | None:
         return None if self._worker is None else self._worker.fileno()
 
     def close(self) -> None:
-        self._leaves = True
         if self._worker is not None:  # first: what runs in the thread cannot be closed from here
             self._worker.close()
         for each in self._under_way:
@@ -157,25 +145,21 @@ class RecognitionPasses:
         # First, and always: a result is there before `fileno` is readable, so it may have been
         # taken already, and the engine would never sleep again.
         self._worker.acknowledge()
-        if self._running is None or not self._running[1].done():
+        if not self._under_way or not self._under_way[0].result.done():
             return False
-        (begun, future), self._running = self._running, None
-        if future.exception() is None and not future.result().done():
-            return True  # it has left the thread between two pieces
-        self._under_way.remove(begun)
-        begun.apply(future if future.exception() is not None else future.result())
+        ended = self._under_way.pop()
+        ended.apply(ended.result)
         return True
 
     def go_on(self, before_ns: int | None) -> frozenset[Session]:
-        """Go on with the pass that is due first, if it is due no later than `before_ns` (None: than
-        ever): within the steps by a piece. Whose pass it is; empty if there is none, or it is not
-        due yet, or one runs beside the steps."""
-        if not self._under_way or self._running is not None:
+        """A piece of the pass that is due first, if it is due no later than `before_ns` (None: than
+        ever). Whose pass it is; empty if there is none, or it is not due yet."""
+        if not self.is_between_pieces:
             return frozenset()
         first = min(self._under_way, key=lambda each: each.due_ns)
         if before_ns is not None and first.due_ns > before_ns:
             return frozenset()
-        self._run(first)
+        self._run_piece(first)
         return first.sessions
 
     def begin_sound(self, sessions: Sequence[Session]) -> None:
@@ -254,37 +238,30 @@ class RecognitionPasses:
         work: Work,
         apply: Callable[[Future[Any]], None],
     ) -> None:
-        begun = Pass(frozenset(sessions), due_ns, work, apply)
-        self._under_way.append(begun)
-        self._run(begun)
-
-    def _run(self, begun: Pass) -> None:
-        """Go on with a pass: in the worker, or by a piece. Forget it if nobody is left who wants
-        it."""
-        if not any(map(self._is_open, begun.sessions)):
-            begun.work.close()
-            self._under_way.remove(begun)
-        elif self._worker is None:
-            result: Future[Any] = Future()
-            _run_piece(begun.work, result)
-            if result.done():
-                self._under_way.remove(begun)
-                begun.apply(result)
-        else:
-            assert self._running is None, "one pass at a time"
-            self._leaves = False
-            worker = self._worker
-            self._running = begun, worker.submit(lambda: self._pieces_of(begun.work, worker))
-
-    def _pieces_of(self, work: Work, worker: Worker) -> Future[Any]:
-        """In the worker: pieces of a pass until its end, which the result returned then has, or
-        until it is to leave."""
         result: Future[Any] = Future()
-        while True:
-            with worker.computing():
-                _run_piece(work, result)
-            if result.done() or self._leaves:
-                return result
+        if self._worker is not None:
+            assert not self._under_way, "one pass at a time"
+            result = self._worker.submit(lambda: _all_of(work))
+        begun = Pass(frozenset(sessions), due_ns, work, result, apply)
+        self._under_way.append(begun)
+        if self._worker is None:
+            self._run_piece(begun)
+
+    def _run_piece(self, begun: Pass) -> None:
+        """Go on with a pass; take in its result if that is all, or forget it if nobody is left who
+        wants it. Only an `EngineError` is a result."""
+        if any(map(self._is_open, begun.sessions)):
+            try:
+                next(begun.work)
+                return
+            except StopIteration as ended:
+                begun.result.set_result(ended.value)
+            except EngineError as error:
+                begun.result.set_exception(error)
+        begun.work.close()
+        self._under_way.remove(begun)
+        if begun.result.done():
+            begun.apply(begun.result)
 
     def _take_sound(
         self,
@@ -333,12 +310,9 @@ def _one_piece(work: Callable[[], Any]) -> Work:
     return work()
 
 
-def _run_piece(work: Work, result: Future[Any]) -> None:
-    """The next piece; set `result` if that was the last one. Only an `EngineError` is a result."""
-    try:
-        next(work)
-    except StopIteration as ended:
-        result.set_result(ended.value)
-    except EngineError as error:
-        work.close()
-        result.set_exception(error)
+def _all_of(work: Work) -> Any:
+    while True:
+        try:
+            next(work)
+        except StopIteration as ended:
+            return ended.value

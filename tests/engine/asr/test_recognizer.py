@@ -357,20 +357,6 @@ def test_finish_takes_the_last_samples(
     assert final.audio_tokens == -(-len(question) // 320)
 
 
-def test_seconds_that_waited_for_the_end_are_heard_once(
-    recognizer: WhisperRecognizer, question: Sound, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a session that is far behind: its words are replaced by the final pass anyway."""
-    sound = np.concatenate([np.zeros(6 * 16_000, np.float32), question])
-    utterance = recognizer.open()
-
-    def update(*_: object) -> None:
-        raise AssertionError("a pass of its own")
-
-    monkeypatch.setattr(recognizer, "_update", update)
-    assert recognizer.finish(utterance, sound).committed == QUESTION
-
-
 @pytest.mark.parametrize("ends_ms", [(600,), (1300, 1400, 2300), tuple(range(150, 27_000, 150))])
 def test_final_equals_whole_with_sound_before_each_hush(
     recognizer: WhisperRecognizer,

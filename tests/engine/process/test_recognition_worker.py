@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from headstart.engine.asr.recognizer import WhisperRecognizer
-from headstart.engine.config import EngineConfig, process_default
+from headstart.engine.config import EngineConfig
 from headstart.engine.device.decoder import DeviceDecoder
-from headstart.engine.process.core_shares import CoreShares
 from headstart.engine.process.recognizer import recognition_worker
 from tests.engine.fakes import FakeRecognizer
 from tests.engine.harness import load_tiny
@@ -42,9 +41,7 @@ def on_gpu(on_cpu: DeviceDecoder) -> DeviceDecoder:
     ("setting", "on_a_gpu", "beside"),
     [
         ("auto", True, True),
-        ("auto", False, False),  # torch decodes: its threads do not share
-        ("gpu", True, True),
-        ("gpu", False, False),
+        ("auto", False, False),
         ("beside", False, True),
         ("within", True, False),
     ],
@@ -61,33 +58,10 @@ def test_by_setting(
         worker.close()
 
 
-@pytest.mark.parametrize(
-    ("config", "beside"),
-    [
-        (EngineConfig(recognition="auto", threads=2), True),
-        (EngineConfig(recognition="auto", threads=1), False),
-        (EngineConfig(recognition="auto", threads=2, backend="reference"), False),
-        (EngineConfig(recognition="auto", threads=2, weights="dummy"), False),
-        (EngineConfig(recognition="gpu", threads=2), False),
-        (EngineConfig(recognition="within", threads=2), False),
-    ],
-)
-def test_auto_shares_several_cores_of_a_packaged_model(
-    config: EngineConfig, beside: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the native kernels decode; one core is better used by one after the other."""
-    monkeypatch.setattr("headstart.engine.process.recognizer.default_backend", lambda: "native")
-    worker = recognition_worker(recogniser_on_cpu(), config, shares=CoreShares(2))
-    assert (worker is not None) == beside
-    if worker is not None:
-        worker.close()
-
-
-def test_an_engine_process_decides_and_embeddings_stay_within(on_gpu: DeviceDecoder) -> None:
+def test_auto_is_the_default_and_embeddings_stay_within(on_gpu: DeviceDecoder) -> None:
     """A model's own encoder puts embeddings into its session's stream, which steps read. An LLM
     server is no decoder on a GPU here."""
-    assert process_default("recognition") == "auto"
-    assert EngineConfig().recognition == "gpu"
+    assert EngineConfig().recognition == "auto"
     whisper = recogniser_on_cpu()
     assert recognition_worker(FakeRecognizer("a word"), EngineConfig(), on_gpu) is None
     assert recognition_worker(whisper, EngineConfig()) is None

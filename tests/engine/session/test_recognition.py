@@ -7,7 +7,6 @@ import select
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -47,9 +46,6 @@ class HandWorker:
     def wake(self) -> None:
         """As a thread does after it has set a result."""
         self.is_readable = True
-
-    def computing(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def acknowledge(self) -> None:
         self.is_readable = False
