@@ -202,7 +202,7 @@ def _hear(
     by_clip = {clip.name: clip for clip in clips}
     by_condition = {condition.name: condition for condition in CONDITIONS}
     began = time.monotonic()
-    drawn = None
+    began, drawn = time.monotonic(), None
     for number, (name, condition, draw) in enumerate(missing, 1):
         if draw != drawn:
             path = folder / (f"babble-{draw}.wav" if draw else "babble.wav")
@@ -211,10 +211,13 @@ def _hear(
         placed = places.put(load_s16(clip.path, CLIENT_RATE_HZ), by_condition[condition])
         ours = heard_by(listener, segmented_stream(placed.pcm.tobytes(), chunk_ms))
         theirs = offline.transcribe(_alone(placed))
-        left_min = (time.monotonic() - began) / number * (len(missing) - number) / 60
+        if number == 1:  # the models were loaded for it
+            began, left = time.monotonic(), ""
+        else:
+            left_s = (time.monotonic() - began) / (number - 1) * (len(missing) - number)
+            left = f" ({left_s / 60:.0f} min left)"
         report.say(
-            f"{number}/{len(missing)} ({left_min:.0f} min left) {name}, {condition}, draw {draw}: "
-            f"{ours!r}, {theirs!r}"
+            f"{number}/{len(missing)}{left} {name}, {condition}, draw {draw}: {ours!r}, {theirs!r}"
         )
         yield Note(name, condition, clip.text, ours, theirs, draw)
 
