@@ -106,14 +106,14 @@ def set_up(choice: str, index: str, packages: Sequence[str]) -> int:
                 _say(f"PyTorch's build for CPUs could not be installed: {error}")
                 return 1
             _say(f"PyTorch's build for CPUs is not to be had ({error}): going on with PyPI's")
-    if here == "cpu":
-        _uninstall(PACKAGES)  # or pip would find the pin satisfied
     if here != "cuda":
         problem = setup_check.room_problem(sys.prefix, "cuda")
         if problem and os.environ.get(setup_check.SWITCH) != "off":
-            _say(problem)
+            _say(problem)  # before what is installed is touched
             return 1
         _say_size("cuda")
+    if here == "cpu":
+        _uninstall(PACKAGES)  # or pip would find the pin satisfied
     return 0
 
 
